@@ -1,0 +1,1 @@
+"""Sfumato: private image release under a guarantee that anyone can check."""

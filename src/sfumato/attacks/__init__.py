@@ -1,0 +1,1 @@
+"""One file, one attacker: release and candidates in, scores out."""

@@ -1,0 +1,1 @@
+"""Run a method, judge a release."""

@@ -1,0 +1,134 @@
+"""The four things one can add: a synthesizer, a metric, an attack, a data set; and how they are found."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import pkgutil
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+
+from sfumato.errors import UsageError
+from sfumato.values import Images, Reference, Release, Score, Spec
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+    from torch import Tensor
+
+    from sfumato.privacy import Budget, Mechanism, PrivateImages
+
+Sampler = Callable[["Tensor"], Images]  # labels in, images out; holds what fit learnt and nothing else
+Kind = Literal["methods", "metrics", "attacks", "data"]
+
+
+class Synthesizer(ABC):
+    """A way to make a synthetic data set: a frozen dataclass whose fields are public hyperparameters."""
+
+    needs_public: ClassVar[bool] = False
+
+    @classmethod
+    @abstractmethod
+    def for_task(cls, spec: Spec, budget: Budget) -> Self:
+        """Good hyperparameters from public facts alone."""
+
+    @abstractmethod
+    def plan(self, spec: Spec) -> Sequence[Mechanism]:
+        """What will be asked of the private data; noise multipliers are left to the ledger."""
+
+    @abstractmethod
+    def seconds(self, spec: Spec) -> float:
+        """A rough run time on two laptop cores, from public facts alone."""
+
+    @abstractmethod
+    def fit(self, private: PrivateImages, public: Images | None) -> Sampler:
+        """Ask what was planned, learn from the answers, and return a sampler that holds only those."""
+
+
+class Metric(ABC):
+    """One judgement of a release against real images."""
+
+    higher_is_better: ClassVar[bool]
+
+    @abstractmethod
+    def __call__(self, synthetic: Images, real: Reference) -> Score: ...
+
+
+class Attack(ABC):
+    """One attacker: how much like a training record does each candidate look, given the release?"""
+
+    @abstractmethod
+    def score(self, release: Release, candidates: Images) -> Tensor: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """How a user wants a data set read; every field is a public choice."""
+
+    split: Literal["train", "test"] = "train"
+    label: str | None = None  # the column of an attribute table
+    size: int | None = None  # side in pixels after resizing; None keeps a common size
+    mode: Literal["grey", "colour"] | None = None
+    skip_bad: bool = False  # drop unreadable files instead of stopping
+    classes: tuple[str, ...] | None = None  # the public list of classes, where the data does not name it
+
+
+class Dataset(ABC):
+    """A way to read images; an instance is one opened split (a `Source`)."""
+
+    @classmethod
+    @abstractmethod
+    def recognises(cls, where: str) -> bool:
+        """Whether this reader is the one for that path or name; looks at names only, never at pixels."""
+
+    @abstractmethod
+    def __init__(self, where: str, reading: Reading) -> None: ...
+
+    @property
+    @abstractmethod
+    def spec(self) -> Spec: ...
+
+    @property
+    @abstractmethod
+    def name(self) -> str: ...
+
+    @abstractmethod
+    def chunks(self) -> Iterator[tuple[NDArray[np.uint8], NDArray[np.int64]]]: ...
+
+
+def names(kind: Kind) -> dict[str, str]:
+    """Every method, metric, attack or data set there is, with its one-sentence description; imports none."""
+    folder = Path(__file__).parent / kind
+    found = {}
+    for module in sorted(pkgutil.iter_modules([str(folder)]), key=lambda m: m.name):
+        if not module.name.startswith("_"):
+            sentence = ast.get_docstring(ast.parse((folder / f"{module.name}.py").read_text("utf-8"))) or ""
+            found[module.name.replace("_", "-")] = sentence.split("\n")[0]
+    return found
+
+
+_CONTRACTS: dict[str, type[Any]] = {
+    "methods": Synthesizer,
+    "metrics": Metric,
+    "attacks": Attack,
+    "data": Dataset,
+}
+
+
+def find(kind: Kind, name: str) -> type[Any]:
+    """The class that a file in the kind's folder defines; the file's name is its registration."""
+    known = names(kind)
+    if name not in known:
+        raise UsageError(
+            f"Expected one of the {kind} {', '.join(known)}; got {name!r}.",
+            fix=f"run `sfumato list {'datasets' if kind == 'data' else kind}` to see what there is",
+        )
+    module = importlib.import_module(f"sfumato.{kind}.{name.replace('-', '_')}")
+    contract = _CONTRACTS[kind]
+    for value in vars(module).values():
+        if isinstance(value, type) and issubclass(value, contract) and value.__module__ == module.__name__:
+            return value
+    raise TypeError(f"{module.__name__} defines no {contract.__name__}.")

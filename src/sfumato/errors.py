@@ -1,0 +1,55 @@
+"""What can go wrong, said in at most three lines: what was expected, where, and how to mend it."""
+
+
+class SfumatoError(Exception):
+    """A refusal that a user can act on; the command line prints it without a traceback."""
+
+    exit_code = 1
+
+    def __init__(self, what: str, *, where: object = None, fix: str = "") -> None:
+        self.what, self.where, self.fix = what, where, fix
+        super().__init__(self.message())
+
+    def message(self) -> str:
+        """One line each for what, where and how to mend; control characters in names are made visible."""
+        lines = [self.what]
+        if self.where is not None:
+            lines.append(f"  where: {printable(self.where)}")
+        if self.fix:
+            lines.append(f"  to mend it: {self.fix}")
+        return "\n".join(lines)
+
+
+class UsageError(SfumatoError):
+    """A wrong argument or configuration."""
+
+    exit_code = 2
+
+
+class DataError(SfumatoError):
+    """Input data that cannot be read, or must not be."""
+
+    exit_code = 3
+
+
+class BudgetExceeded(SfumatoError):
+    """A question that the privacy budget cannot pay."""
+
+    exit_code = 4
+
+
+class EnvironmentProblem(SfumatoError):
+    """The machine: disk, memory, entropy, locks."""
+
+    exit_code = 5
+
+
+class VerificationFailed(SfumatoError):
+    """A ledger or release whose claim does not hold."""
+
+    exit_code = 6
+
+
+def printable(name: object) -> str:
+    """A file name as it may be shown: newlines, terminal escapes and odd Unicode are written out."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape", "backslashreplace").decode() for c in str(name))

@@ -1,0 +1,1 @@
+"""One file, one paper: public hyperparameters, fit, sampler."""

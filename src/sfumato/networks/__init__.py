@@ -1,0 +1,1 @@
+"""Architectures and feature maps that have never heard of privacy."""

@@ -1,0 +1,1 @@
+"""Write, read and verify a release."""

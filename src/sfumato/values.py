@@ -1,0 +1,97 @@
+"""The frozen values that flow from stage to stage, public and private side apart."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:  # torch costs a second to import, and an auditor's `verify` does not need it
+    import numpy as np
+    from numpy.typing import NDArray
+    from torch import Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """The public facts of a data set: what anyone may know before any privacy is spent."""
+
+    count: int
+    channels: int
+    height: int
+    width: int
+    classes: tuple[str, ...]
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        return (self.channels, self.height, self.width)
+
+    @property
+    def pixels(self) -> int:
+        return self.channels * self.height * self.width
+
+
+class Source(Protocol):
+    """An opened data set: its public facts, and its records in chunks that fit in memory.
+
+    A pixel chunk is uint8 (b, c, h, w); labels are int64 (b,), and a label outside
+    0..len(classes)-1 marks a record that must count as absent.
+    """
+
+    @property
+    def spec(self) -> Spec: ...
+    @property
+    def name(self) -> str: ...
+    def chunks(self) -> Iterator[tuple[NDArray[np.uint8], NDArray[np.int64]]]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Images:
+    """Images that anyone may see: public data, or synthetic data."""
+
+    pixels: Tensor  # uint8 (n, c, h, w)
+    labels: Tensor  # int64 (n,)
+    classes: tuple[str, ...]
+    logits: Tensor | None = None  # float32 (n, k), where a method has a teacher
+
+    def __len__(self) -> int:
+        return int(self.labels.shape[0])
+
+    def unit(self) -> Tensor:
+        """Pixels as float32 in [0, 1]."""
+        return self.pixels.float() / 255
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """Real images in the clear, for judges only; made after the release is on disk."""
+
+    train: Images
+    test: Images | None = None
+
+    @property
+    def held_out(self) -> Images:
+        """The test split, or the training records where there is no test split."""
+        return self.train if self.test is None else self.test
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """A release as read back from its folder."""
+
+    path: Path
+    certificate: dict[str, Any]
+    images: Images
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """One judgement with its uncertainty; lab material, because real data was looked at."""
+
+    name: str
+    value: float
+    standard_error: float | None
+    higher_is_better: bool
+    seeds: tuple[int, ...] = ()
+    details: dict[str, Any] = field(default_factory=dict)
