@@ -1,0 +1,53 @@
+"""What lies at a path, told by names alone, so that exactly one reader feels responsible."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Literal
+
+Layout = Literal["folder", "table", "npz", "idx", "parquet"]
+
+TAR = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".tar.zst")
+
+
+def layout(where: str) -> Layout | None:
+    """The kind of data set at that path, or None."""
+    path = Path(where)
+    try:
+        if path.is_dir():
+            return _of_folder(path)
+        if not path.is_file():  # nothing there, or a device that must not be opened
+            return None
+    except (OSError, ValueError):  # ValueError: a NUL in the name
+        return None
+    suffix = path.suffix.casefold()
+    if suffix == ".zip":
+        return "table" if _zip_has_table(path) else "folder"
+    return {".npz": "npz", ".parquet": "parquet"}.get(suffix)  # type: ignore[return-value]
+
+
+def _of_folder(path: Path) -> Layout:
+    below = list(_names(path))
+    if any("idx3-ubyte" in name for name in below):
+        return "idx"
+    if any(name.endswith(".parquet") for name in [*below, *_names(path / "data")]):
+        return "parquet"
+    if any(name.endswith(".csv") for name in below):
+        return "table"
+    return "folder"
+
+
+def _names(folder: Path) -> Iterator[str]:
+    if folder.is_dir():
+        yield from (entry.name.casefold() for entry in folder.iterdir() if not entry.name.startswith("."))
+
+
+def _zip_has_table(path: Path) -> bool:
+    try:
+        with zipfile.ZipFile(path) as archive:
+            names = archive.namelist()
+    except (OSError, zipfile.BadZipFile, NotImplementedError, ValueError):
+        return False
+    return any(name.casefold().endswith(".csv") and name.count("/") <= 1 for name in names)

@@ -1,0 +1,61 @@
+"""The trusted core: the only package that computes on raw private pixels or adds privacy noise."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from sfumato.privacy.ledger import Budget, Charge, Ledger
+from sfumato.privacy.mechanism import GaussianSum, Mechanism, NoisyChoice, ShardedAnswers, mechanism_from_dict
+from sfumato.privacy.noise import LATTICE_BITS, Noise, SeededNoise
+
+if TYPE_CHECKING:
+    from sfumato.privacy.accounting import calibrate, epsilon_pld, epsilon_rdp, profile
+    from sfumato.privacy.gradients import noisy_gradient
+    from sfumato.privacy.private import PrivateImages, Query
+    from sfumato.privacy.replay import Recording
+    from sfumato.privacy.teachers import Pupil, Teachers
+
+__all__ = [
+    "LATTICE_BITS",
+    "Budget",
+    "Charge",
+    "GaussianSum",
+    "Ledger",
+    "Mechanism",
+    "Noise",
+    "NoisyChoice",
+    "PrivateImages",
+    "Pupil",
+    "Query",
+    "Recording",
+    "SeededNoise",
+    "ShardedAnswers",
+    "Teachers",
+    "calibrate",
+    "epsilon_pld",
+    "epsilon_rdp",
+    "mechanism_from_dict",
+    "noisy_gradient",
+    "profile",
+]
+
+_HEAVY = {
+    "PrivateImages": "private",
+    "Pupil": "teachers",
+    "Query": "private",
+    "Recording": "replay",
+    "Teachers": "teachers",
+    "calibrate": "accounting",
+    "epsilon_pld": "accounting",
+    "epsilon_rdp": "accounting",
+    "noisy_gradient": "gradients",
+    "profile": "accounting",
+}
+
+
+def __getattr__(name: str) -> Any:
+    # torch and dp-accounting are imported when first needed: an auditor's `verify` starts without torch
+    if name in _HEAVY:
+        return getattr(importlib.import_module(f"sfumato.privacy.{_HEAVY[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,90 @@
+"""A durable, hash-chained list of records in one file, held by one process at a time.
+
+Guarantee: `append` returns only when the record is on disk; a record that was changed, dropped or moved
+is refused on reading, and one that a dying writer left torn is reported, never silently forgotten.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from sfumato.errors import EnvironmentProblem, VerificationFailed
+
+_START = "0" * 64
+
+
+class Journal:
+    """Records as `sha256 json` lines; each names the hash of the one before."""
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._head = path, _START
+        try:
+            self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o600)
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            sync_folder(path.parent)
+        except BlockingIOError as error:
+            raise EnvironmentProblem(
+                "Another run is writing this ledger.", where=path, fix="wait for it to end, or choose another --out"
+            ) from error
+        except OSError as error:
+            raise EnvironmentProblem(f"The ledger cannot be opened: {error.strerror}.", where=path) from error
+
+    def read(self) -> tuple[list[dict[str, Any]], bool]:
+        """All records, and whether a dying writer left half a record behind (which is cut off)."""
+        raw = os.pread(self._file, os.fstat(self._file).st_size, 0)
+        *lines, torn = raw.split(b"\n")
+        records = [self._follow(line) for line in lines]
+        if torn:
+            os.ftruncate(self._file, len(raw) - len(torn))
+        return records, bool(torn)
+
+    def _follow(self, line: bytes) -> dict[str, Any]:
+        try:
+            head, body = line.decode().split(" ", 1)
+            record = json.loads(body)
+            if hashlib.sha256(body.encode()).hexdigest() != head or record.pop("previous") != self._head:
+                raise ValueError("its hash chain is broken")
+        except (ValueError, KeyError, AttributeError, RecursionError) as error:
+            raise self.damaged(str(error)) from error
+        self._head = head
+        return dict(record)
+
+    def damaged(self, why: str) -> VerificationFailed:
+        return VerificationFailed(
+            f"The ledger is damaged ({why.splitlines()[0]}), so what was spent is not known.",
+            where=self._path,
+            fix="restore it from a backup; without it this run cannot be resumed",
+        )
+
+    def append(self, record: dict[str, Any]) -> None:
+        body = json.dumps({**record, "previous": self._head}, sort_keys=True)
+        head = hashlib.sha256(body.encode()).hexdigest()
+        data = f"{head} {body}\n".encode()
+        try:
+            while data:
+                data = data[os.write(self._file, data) :]
+            os.fsync(self._file)
+        except OSError as error:
+            raise EnvironmentProblem(
+                f"The charge could not be written to disk ({error.strerror}), so no noise was drawn for it.",
+                where=self._path,
+                fix="free some space and run the same command again; it resumes",
+            ) from error
+        self._head = head
+
+    def close(self) -> None:
+        os.close(self._file)
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the names in a folder durable, as fsync does for a file's bytes."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,177 @@
+"""The ledger: what was promised, what was paid, and how much of it has begun; on disk before data is touched."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self, TypeVar
+
+from sfumato.errors import BudgetExceeded, UsageError
+from sfumato.privacy.journal import Journal
+from sfumato.privacy.mechanism import Mechanism, mechanism_from_dict
+
+M = TypeVar("M", bound=Mechanism)
+_SLACK = 1e-9  # float rounding when a calibrated plan is charged piece by piece
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """What may be spent.
+
+    Guarantee: `of` makes no budget with epsilon <= 0, nor with a delta that is not below 1/count.
+    """
+
+    epsilon: float
+    delta: float
+
+    @classmethod
+    def of(cls, epsilon: float, *, count: int, delta: float | None = None) -> Self:
+        """With the default delta: the largest power of ten below 1/count, at most 1e-5."""
+        if delta is None:
+            delta = min(1e-5, 10.0 ** -(math.floor(math.log10(max(count, 1))) + 1))
+        if not epsilon > 0:
+            raise UsageError(f"Expected epsilon > 0, got {epsilon}.", fix="give a number such as --epsilon 1")
+        if not 1e-15 <= delta < 1 / max(count, 1):
+            raise UsageError(
+                f"Expected delta from 1e-15 to below 1/{count} (one over the number of records), got {delta}.",
+                fix="leave --delta out for a good default",
+            )
+        return cls(float(epsilon), float(delta))
+
+
+@dataclass(frozen=True, slots=True)
+class Charge:
+    """One paid mechanism; `number` is its place in the ledger."""
+
+    number: int
+    mechanism: Mechanism
+    purpose: str
+
+
+class Ledger:
+    """Append-only and written ahead; without a path it lives in memory, for tests and notebooks.
+
+    Guarantee: `charge` returns only when the charge is durable and raises before anything is written if
+    the total would exceed the budget; `begin` never grants more draws than were paid for, across crashes.
+    """
+
+    def __init__(self, budget: Budget, path: Path | None = None) -> None:
+        self.budget = budget
+        self._charges: list[Charge] = []
+        self._begun: list[int] = []
+        self._assumptions: list[str] = []
+        self._walked = 0  # charges that this process has asked for; a resumed run asks for the old ones again
+        self._journal = None if path is None else Journal(path)
+        if self._journal is not None:
+            self._resume(self._journal)
+
+    @property
+    def charges(self) -> tuple[Charge, ...]:
+        return tuple(self._charges)
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        return tuple(self._assumptions)
+
+    def calibrate(self, *mechanisms: M) -> tuple[M, ...]:
+        """The mechanisms with the least noise that fits what is left of the budget, divided by their shares."""
+        from sfumato.privacy.accounting import calibrate
+
+        before = [c.mechanism for c in self._charges[: self._walked]]
+        return calibrate(mechanisms, epsilon=self.budget.epsilon, delta=self.budget.delta, spent=before)
+
+    def charge(self, mechanism: Mechanism, *, purpose: str) -> Charge:
+        """Pay for all rounds at once; what a killed run has paid already is not paid again."""
+        if self._walked < len(self._charges):
+            return self._walk_again(mechanism, purpose)
+        if mechanism.noise_multiplier is None:
+            raise UsageError(f"Expected a calibrated mechanism for {purpose!r}.", fix="call ledger.calibrate first")
+        self._afford([*(c.mechanism for c in self._charges), mechanism])
+        self._append({"record": "charge", "purpose": purpose, "mechanism": mechanism.to_dict()})
+        self._walked += 1
+        return self._charges[-1]
+
+    def _afford(self, mechanisms: Sequence[Mechanism]) -> None:
+        from sfumato.privacy.accounting import epsilon_pld
+
+        if math.isinf(self.budget.epsilon):
+            return
+        total = epsilon_pld(mechanisms, self.budget.delta)
+        if total > self.budget.epsilon * (1 + _SLACK):
+            raise BudgetExceeded(
+                f"Expected a total epsilon of at most {self.budget.epsilon:g}, got {total:.6g} with this question.",
+                fix="calibrate the mechanism to what is left, or ask for a larger epsilon",
+            )
+
+    def _walk_again(self, mechanism: Mechanism, purpose: str) -> Charge:
+        old = self._charges[self._walked]
+        if (old.mechanism.to_dict(), old.purpose) != (mechanism.to_dict(), purpose):
+            raise UsageError(
+                f"Expected the resumed run to ask again for {old.purpose!r}, got {purpose!r} or other settings.",
+                fix="resume with the same command and software versions, or choose another --out",
+            )
+        self._walked += 1
+        return old
+
+    def begin(self, charge: Charge, draws: int) -> None:
+        """Mark draws of a charge as begun, durably, before their noise exists."""
+        if not 1 <= draws <= min(charge.mechanism.mark_block, self.unbegun(charge)):
+            raise BudgetExceeded(
+                f"Expected a draw that was paid for; all draws of {charge.purpose!r} are begun.",
+                fix="the lost draws of killed runs stay counted; a new run needs another --out and a new budget",
+            )
+        self._append({"record": "begin", "charge": charge.number, "draws": draws})
+
+    def unbegun(self, charge: Charge) -> int:
+        """Draws that were paid for and not begun."""
+        return charge.mechanism.rounds * charge.mechanism.draws - self._begun[charge.number]
+
+    def assume(self, statement: str) -> None:
+        """Something that the guarantee rests on; it is printed in every certificate."""
+        if statement not in self._assumptions:
+            self._append({"record": "assume", "statement": statement})
+
+    def _append(self, record: dict[str, Any]) -> None:
+        if self._journal is not None:
+            self._journal.append(record)
+        self._apply(record)
+
+    def _apply(self, record: dict[str, Any]) -> None:
+        match record["record"]:
+            case "charge":
+                mechanism = mechanism_from_dict(record["mechanism"])
+                self._charges.append(Charge(len(self._charges), mechanism, record["purpose"]))
+                self._begun.append(0)
+            case "begin":
+                self._begun[record["charge"]] += max(record["draws"], 1)
+            case "assume":
+                self._assumptions.append(record["statement"])
+            case other:
+                raise ValueError(f"unknown record {other!r}")
+
+    def _resume(self, journal: Journal) -> None:
+        records, torn = journal.read()
+        opening = {"record": "open", "version": 1, "epsilon": str(self.budget.epsilon), "delta": self.budget.delta}
+        if not records:
+            journal.append(opening)
+            return
+        if records[0] != opening:
+            raise UsageError(
+                f"Expected the budget of the run that is resumed ({records[0]}), got another.",
+                fix="resume with the same --epsilon and --delta, or choose another --out",
+            )
+        try:
+            for record in records[1:]:
+                self._apply(record)
+        except (KeyError, IndexError, TypeError, ValueError, UsageError) as error:
+            raise journal.damaged(str(error)) from error
+        if torn and self._charges:  # the lost record may have been a mark, and so it counts as a full one
+            last = self._charges[-1]
+            self._append({"record": "begin", "charge": last.number, "draws": last.mechanism.mark_block})
+
+    def close(self) -> None:
+        """Let go of the file, so that another process may open it."""
+        if self._journal is not None:
+            self._journal.close()

@@ -1,0 +1,84 @@
+"""The tape: noisy answers as they were given, kept lab-side so that a killed run resumes without asking twice.
+
+Guarantee: only answers whose noise was paid for and added are written; exact sums never are.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import zipfile
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sfumato.errors import EnvironmentProblem, VerificationFailed
+from sfumato.privacy.journal import sync_folder
+
+
+class Answer(NamedTuple):
+    """A noisy total on the lattice, and how many draws of noise it adds up."""
+
+    total: NDArray[np.int64]
+    draws: int
+
+
+class Tape:
+    """Answers by charge and round, in a folder, or in memory where there is none."""
+
+    def __init__(self, folder: Path | None = None) -> None:
+        self._folder = folder
+        self._answers: dict[tuple[int, int], Answer] = {}
+        if folder is not None:
+            folder.mkdir(mode=0o700, exist_ok=True)
+            for path in sorted(folder.glob("*-*.npz")):
+                charge, number = path.stem.split("-")
+                self._answers[int(charge), int(number)] = _load(path)
+
+    def recall(self, charge: int, number: int) -> Answer | None:
+        return self._answers.get((charge, number))
+
+    def recorded(self, charge: int) -> int:
+        """How many rounds of a charge have an answer."""
+        return sum(key[0] == charge for key in self._answers)
+
+    def settle(self, charge: int, number: int, answer: Answer, *, exact: NDArray[np.int64], reach: float) -> Answer:
+        """Keep an answer and hand it on.
+
+        `exact` (vectors, values) and `reach`, how far one record may move a vector in L2, are for the
+        replay tool, which checks one against the other; here they are dropped.
+        """
+        self._answers[charge, number] = answer
+        if self._folder is not None:
+            _save(self._folder / f"{charge:04d}-{number:08d}.npz", answer)
+        return answer
+
+
+def _save(path: Path, answer: Answer) -> None:
+    packed = io.BytesIO()
+    np.savez(packed, total=answer.total, draws=np.int64(answer.draws))
+    unfinished = path.with_suffix(f".tmp{os.getpid()}")
+    try:
+        with unfinished.open("wb") as file:
+            file.write(packed.getbuffer())
+            file.flush()
+            os.fsync(file.fileno())
+        unfinished.replace(path)
+        sync_folder(path.parent)
+    except OSError as error:
+        unfinished.unlink(missing_ok=True)
+        raise EnvironmentProblem(
+            f"A noisy answer could not be written ({error.strerror}).", where=path, fix="free some space; then resume"
+        ) from error
+
+
+def _load(path: Path) -> Answer:
+    try:
+        with np.load(path, allow_pickle=False) as packed:
+            return Answer(packed["total"].astype(np.int64, casting="safe"), int(packed["draws"]))
+    except (OSError, ValueError, KeyError, TypeError, zipfile.BadZipFile) as error:
+        raise VerificationFailed(
+            "A recorded answer is damaged.", where=path, fix="delete that file; the round counts as lost"
+        ) from error

@@ -1,0 +1,91 @@
+"""Models on disjoint shards that never leave; each query is answered by one of them, noisily.
+
+Guarantee: a record reaches one teacher only; every answer comes from a teacher drawn afresh and on its own,
+is bounded as one vector and gets its own noise; which teacher answered stays secret. (Routing a whole batch
+through one teacher, as GS-WGAN does, or adding a second network uncounted, as DPAC does, would break the sum.)
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.func import vmap
+
+from sfumato.errors import UsageError
+from sfumato.privacy.ledger import Charge, Ledger
+from sfumato.privacy.mechanism import ShardedAnswers
+from sfumato.privacy.noise import LATTICE_BITS
+from sfumato.privacy.private import unlock
+from sfumato.privacy.rows import bound_rows
+from sfumato.privacy.tape import Answer
+
+State = dict[str, Tensor]
+
+
+class Pupil(Protocol):
+    """One teacher as three pure functions, run side by side under vmap, so that teachers cannot meet."""
+
+    def begin(self, number: int) -> State:
+        """The state before anything was learnt: public, may depend on the teacher's number."""
+
+    def learn(self, state: State, images: Tensor, labels: Tensor, present: Tensor, public: Tensor) -> State:
+        """One lesson on one shard; `public` is the same for all (for instance generated images)."""
+
+    def answer(self, state: State, query: Tensor) -> Tensor:
+        """The teacher's vector for one query; several networks answer as one concatenated vector."""
+
+
+class Teachers:
+    """The teachers of one charge. All learn the same lessons, so that drawing one leaves no trace in it."""
+
+    __slots__ = ("__weakref__", "_asked", "_charge", "_ledger", "_pupil", "_shards", "_states", "mechanism")
+
+    def __init__(self, ledger: Ledger, charge: Charge, pupil: Pupil) -> None:
+        if not isinstance(charge.mechanism, ShardedAnswers):
+            raise UsageError(f"Expected ShardedAnswers to teach, got {type(charge.mechanism).__name__}.")
+        self._ledger, self._charge, self._pupil, self._asked = ledger, charge, pupil, 0
+        self.mechanism = charge.mechanism
+        begun = [pupil.begin(number) for number in range(self.mechanism.shards)]
+        self._states = {name: torch.stack([state[name] for state in begun]) for name in begun[0]}
+        self._shards: Tensor | None = None
+
+    def learn(self, public: Tensor) -> None:
+        """One lesson for every teacher, each on its own shard."""
+        vault = unlock(self)
+        if self._shards is None:
+            self._shards = _deal(vault.noise.permutation(vault.spec.count), self.mechanism.shards)
+        lesson = vmap(self._pupil.learn, in_dims=(0, 0, 0, 0, None), randomness="different")
+        pixels, labels, present = vault.batch(self._shards.clamp(min=0).flatten().numpy())
+        present &= (self._shards >= 0).flatten()
+        by_shard = (part.reshape(*self._shards.shape, *part.shape[1:]) for part in (pixels, labels, present))
+        self._states = {name: value.detach() for name, value in lesson(self._states, *by_shard, public).items()}
+
+    def __call__(self, queries: Tensor, *, l2_bound: float) -> Tensor:
+        """A noisy answer for each query: (queries, *answer)."""
+        vault, number = unlock(self), self._asked
+        self._asked += 1
+        answered = vmap(self._pupil.answer)
+        drawn = torch.from_numpy(vault.noise.drawn_shards(len(queries), self.mechanism.shards))
+        vectors = answered({name: value[drawn] for name, value in self._states.items()}, queries)
+        answer = vault.tape.recall(self._charge.number, number)
+        if answer is None:
+            for start in range(0, len(queries), self.mechanism.mark_block):
+                self._ledger.begin(self._charge, min(self.mechanism.mark_block, len(queries) - start))
+            noise_multiplier = self.mechanism.noise_multiplier or 0.0
+            everyone = torch.ones(len(queries), dtype=torch.bool)
+            exact = bound_rows(vectors.flatten(1), everyone, l2_bound, clip=noise_multiplier > 0).long().numpy()
+            reach = 2 * 2.0**LATTICE_BITS  # two bounded vectors differ by at most twice the bound
+            noisy = exact.ravel() + vault.noise.lattice_gaussian(exact.size, noise_multiplier * reach)
+            answer = vault.tape.settle(self._charge.number, number, Answer(noisy, 1), exact=exact, reach=reach)
+        return torch.from_numpy(answer.total).double().mul(l2_bound * 2.0**-LATTICE_BITS).reshape(vectors.shape)
+
+
+def _deal(order: np.ndarray[tuple[int], np.dtype[np.int64]], shards: int) -> Tensor:
+    """The records dealt out like cards: (shards, size), -1 where a shard is one short."""
+    size = -(-len(order) // shards)
+    padded = np.full(shards * size, -1, np.int64)
+    padded[: len(order)] = order
+    return torch.from_numpy(np.ascontiguousarray(padded.reshape(size, shards).T))

@@ -1,0 +1,66 @@
+"""The data card: a release explained in plain words, from its certificate alone."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from sfumato.errors import printable
+from sfumato.release.certificate import Certificate
+
+_SIZES = ((10**3, "n<1K"), (10**4, "1K<n<10K"), (10**5, "10K<n<100K"), (10**6, "100K<n<1M"), (10**7, "1M<n<10M"))
+
+
+def render_card(certificate: Certificate, *, folders: bool) -> str:
+    """README.md with the front matter that makes `datasets.load_dataset` open the folder as it is."""
+    # Markdown, not HTML: `plain` and `quoted` below do the escaping, where strings come from outside.
+    room = Environment(
+        loader=FileSystemLoader(Path(__file__).parent),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        autoescape=False,  # noqa: S701
+    )
+    room.filters.update(plain=_plain, quoted=_quoted, number=_number)
+    sizes = (name for below, name in _SIZES if certificate.samples.count < below)
+    return room.get_template("card.md.jinja").render(
+        c=certificate, size_category=next(sizes, "n>10M"), folders=folders, mechanisms=_sentences(certificate)
+    )
+
+
+def _sentences(certificate: Certificate) -> list[str]:
+    return [f"{_plain(asked.purpose)}: {_sentence(asked.described())}" for asked in certificate.mechanisms]
+
+
+def _sentence(asked: dict[str, Any]) -> str:
+    times = "once" if asked["rounds"] == 1 else f"{asked['rounds']:,} times"
+    noise = _number(asked["noise_multiplier"] or 0.0)
+    if asked["kind"] == "gaussian-sum":
+        rate = asked["sampling"]
+        who = "all records" if rate == 1 else f"a fresh random sample of the records (rate {_number(rate)})"
+        return f"a sum over {who}, asked {times}, Gaussian noise {noise} times what one record can change"
+    if asked["kind"] == "noisy-choice":
+        return f"the best of {asked['candidates']:,} candidates, chosen {times} under Gumbel noise of multiplier {noise}"
+    return (
+        f"an answer of one of {asked['shards']:,} teachers on disjoint shards, drawn at random, asked {times}, "
+        f"Gaussian noise {noise} times what one record can change"
+    )
+
+
+def _plain(text: object) -> str:
+    """Text that Markdown and HTML leave alone."""
+    return re.sub(r"([\\`*_\[\]<>|#~$&])", r"\\\1", printable(text))
+
+
+def _quoted(text: object) -> str:
+    """A YAML scalar: JSON strings are valid ones."""
+    return json.dumps(str(text))
+
+
+def _number(value: float) -> str:
+    return f"{value:.4g}"

@@ -1,0 +1,153 @@
+"""Where things lie in a release folder, and the one way an image is stored."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import struct
+import zlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from PIL import Image
+
+if TYPE_CHECKING:  # both readers of this module import it where they need it
+    import numpy as np
+    import pyarrow as pa
+    from numpy.typing import NDArray
+
+SUMS, CERTIFICATE, CARD, PREVIEW = "SHA256SUMS", "certificate.json", "README.md", "preview.png"
+_SHARD = re.compile(r"data/train-([0-9]{5})-of-([0-9]{5})\.parquet")
+_EXPORT = re.compile(r"images/[A-Za-z0-9][A-Za-z0-9._-]{0,80}/[0-9]{6,12}\.png")
+_SIGNATURE = b"\x89PNG\r\n\x1a\n"
+_CHUNKS = (b"IHDR", b"IDAT", b"IEND")
+
+
+def shard_name(index: int, total: int) -> str:
+    return f"data/train-{index:05d}-of-{total:05d}.parquet"
+
+
+def allowed(name: str) -> bool:
+    """Whether a release may hold a file of this name."""
+    fixed = name in (SUMS, CERTIFICATE, CARD, PREVIEW)
+    return fixed or _SHARD.fullmatch(name) is not None or exported(name)
+
+
+def exported(name: str) -> bool:
+    return _EXPORT.fullmatch(name) is not None
+
+
+def shards(folder: Path) -> list[Path]:
+    """The Parquet files in order."""
+    return sorted(p for p in (folder / "data").glob("*.parquet") if _SHARD.fullmatch(f"data/{p.name}"))
+
+
+def class_folders(classes: Sequence[str]) -> list[str]:
+    """Folder names for classes: readable, safe on every file system, and all different."""
+    names: list[str] = []
+    taken: set[str] = set()
+    for index, name in enumerate(classes):
+        safe = re.sub(r"[^A-Za-z0-9_-]+", "-", name).strip("-_")[:60]
+        reserved = re.fullmatch(r"(?i)(con|prn|aux|nul|com[0-9]|lpt[0-9])?", safe) is not None
+        if reserved or safe.lower() in taken:
+            safe = f"class-{index}" if not safe else f"{safe}-{index}"
+        while safe.lower() in taken:
+            safe += "-x"
+        taken.add(safe.lower())
+        names.append(safe)
+    return names
+
+
+def parquet_schema(classes: Sequence[str], logits: int | None) -> pa.Schema:
+    """The Hugging Face image layout: image bytes, a class label with its names, and perhaps logits."""
+    import pyarrow as pa
+
+    fields = [
+        pa.field("image", pa.struct([("bytes", pa.binary()), ("path", pa.string())])),
+        pa.field("label", pa.int64()),
+    ]
+    features: dict[str, Any] = {
+        "image": {"_type": "Image"},
+        "label": {"names": list(classes), "_type": "ClassLabel"},
+    }
+    if logits is not None:
+        fields.append(pa.field("logits", pa.list_(pa.float32(), logits)))
+        features["logits"] = {
+            "feature": {"dtype": "float32", "_type": "Value"},
+            "length": logits,
+            "_type": "Sequence",
+        }
+    return pa.schema(fields, metadata={"huggingface": json.dumps({"info": {"features": features}})})
+
+
+def encode_png(pixels: NDArray[np.uint8]) -> bytes:
+    """One image (c, h, w) as PNG that holds pixels and nothing else."""
+    picture = Image.fromarray(pixels[0]) if pixels.shape[0] == 1 else Image.fromarray(pixels.transpose(1, 2, 0))
+    buffer = io.BytesIO()
+    picture.save(buffer, "PNG", compress_level=6)
+    return buffer.getvalue()
+
+
+def decode_png(png: bytes, channels: int) -> NDArray[np.uint8]:
+    """The pixels (c, h, w) of an image that `encode_png` wrote; never looks for another format."""
+    import numpy as np
+
+    with Image.open(io.BytesIO(png), formats=("PNG",)) as picture:
+        if picture.mode != ("L" if channels == 1 else "RGB"):
+            raise ValueError(f"expected {channels} channels, got mode {picture.mode}")
+        pixels = np.asarray(picture)
+    return pixels[None] if channels == 1 else pixels.transpose(2, 0, 1)
+
+
+def png_problem(png: bytes, *, channels: int, size: tuple[int, int] | None, unpack: bool) -> str | None:
+    """What makes this more, less or other than a plain picture of (height, width); None if nothing does."""
+    if not png.startswith(_SIGNATURE):
+        return "is not a PNG"
+    body = b""
+    kinds = []
+    try:
+        for kind, data in _chunks(png):
+            if kind not in _CHUNKS:
+                return f"has a {kind.decode('latin-1')!r} chunk, which can carry more than pixels"
+            kinds.append(kind)
+            if kind == b"IDAT":
+                body += data
+            elif kind == b"IHDR":
+                header = data
+        width, height, depth, colour, *rest = struct.unpack(">IIBBBBB", header)
+    except (ValueError, struct.error, UnboundLocalError) as error:
+        return f"is a broken PNG ({error})"
+    if kinds[0] != b"IHDR" or kinds[-1] != b"IEND" or kinds.count(b"IHDR") + kinds.count(b"IEND") != 2:
+        return "is a broken PNG (chunks out of order)"
+    if (depth, colour, rest) != (8, 0 if channels == 1 else 2, [0, 0, 0]):
+        return f"is not an 8-bit picture of {channels} channels"
+    if size is not None and (height, width) != size:
+        return f"is {height}x{width} where {size[0]}x{size[1]} was declared"
+    return _body_problem(body, height * (1 + width * channels)) if unpack else None
+
+
+def _chunks(png: bytes) -> Iterator[tuple[bytes, bytes]]:
+    at = len(_SIGNATURE)
+    while at < len(png):
+        length, kind = struct.unpack_from(">I4s", png, at)
+        data = png[at + 8 : at + 8 + length]
+        (stated,) = struct.unpack_from(">I", png, at + 8 + length)
+        if zlib.crc32(data, zlib.crc32(kind)) != stated:
+            raise ValueError("wrong checksum in a chunk")
+        yield kind, data
+        at += 12 + length
+        if kind == b"IEND" and (length or at != len(png)):
+            raise ValueError("bytes after its end")
+
+
+def _body_problem(body: bytes, expected: int) -> str | None:
+    unpacker = zlib.decompressobj()
+    try:
+        rows = unpacker.decompress(body, expected + 1)
+    except zlib.error as error:
+        return f"does not decompress ({error})"
+    if len(rows) != expected or not unpacker.eof or unpacker.unused_data:
+        return "holds more or fewer bytes than its pixels"
+    return None

@@ -1,0 +1,201 @@
+"""Write a release: all of it appears at once under its name, or nothing does."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sfumato.errors import EnvironmentProblem, UsageError
+from sfumato.release import layout
+from sfumato.release.card import render_card
+from sfumato.release.certificate import Certificate
+from sfumato.release.preview import draw_preview
+from sfumato.release.sums import sums_text
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from sfumato.values import Images
+
+SHARD_BYTES = 256 << 20  # of pixels before compression
+GROUP_ROWS = 1000  # rows that a streaming reader holds at once
+
+
+def write_release(
+    folder: Path | str, images: Images, certificate: Certificate, *, export_folders: bool = False
+) -> Path:
+    """Write images and certificate as a release folder; the bytes depend on nothing else.
+
+    Everything is built beside the folder, flushed to disk, and renamed in one step; a run that is killed leaves
+    at most a folder `<name>.tmp-<pid>`, which the next one removes.
+    """
+    target = Path(folder).absolute()
+    arrays = _arrays(images, certificate)
+    _refuse_existing(target)
+    try:
+        with _workplace(target) as work:
+            _fill(work, *arrays, certificate, export_folders=export_folders)
+            _refuse_existing(target)
+            work.rename(target)
+            _flush(target.parent)
+    except OSError as error:
+        raise EnvironmentProblem(
+            f"Expected to write the release, got: {error.strerror or error}. Nothing was left behind.",
+            where=target,
+            fix="check free space and permissions there, or choose another folder",
+        ) from error
+    return target
+
+
+def _refuse_existing(target: Path) -> None:
+    if os.path.lexists(target):
+        raise UsageError("Expected a new folder for the release, got one that exists.", where=target,
+                         fix="choose another name, or remove it yourself")  # fmt: skip
+
+
+def _arrays(
+    images: Images, certificate: Certificate
+) -> tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.float32] | None]:
+    """The images as arrays, after they were compared with what the certificate says of them."""
+    pixels, labels = _array(images.pixels, "uint8"), _array(images.labels, "int64")
+    logits = None if images.logits is None else _array(images.logits, "float32")
+    public, samples = certificate.public, certificate.samples
+    facts: list[tuple[str, Any, Any]] = [
+        ("images", samples.count, len(pixels)),
+        ("labels", samples.count, len(labels)),
+        ("shape", (public.channels, public.height, public.width), pixels.shape[1:]),
+        ("classes", public.classes, tuple(images.classes)),
+        ("logits", samples.has_logits, logits is not None),
+    ]
+    for name, expected, got in facts:
+        if expected != got:
+            raise UsageError(f"Expected {name} {expected} as in the certificate, got {got}.")
+    if labels.min() < 0 or labels.max() >= len(public.classes):
+        raise UsageError(f"Expected labels in 0..{len(public.classes) - 1}, got {labels.min()}..{labels.max()}.")
+    if public.channels == 2:
+        raise UsageError("Expected images of 1 or 3 channels, got 2.")
+    if logits is not None and (logits.ndim != 2 or len(logits) != len(labels) or not abs(logits).max() < float("inf")):
+        raise UsageError(f"Expected finite logits of shape ({len(labels)}, k), got shape {logits.shape}.")
+    return pixels, labels, logits
+
+
+def _array(tensor: Any, dtype: str) -> Any:
+    array = tensor.detach().cpu().numpy()
+    if array.dtype != dtype:
+        raise UsageError(f"Expected images with {dtype} here, got {array.dtype}.")
+    return array
+
+
+@contextmanager
+def _workplace(target: Path) -> Iterator[Path]:
+    """A locked folder beside the target, which is gone afterwards whatever happens."""
+    _sweep(target)
+    work = target.with_name(f"{target.name}.tmp-{os.getpid()}")
+    work.mkdir()
+    lock = os.open(work, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield work
+    finally:
+        shutil.rmtree(work, ignore_errors=True)  # after the rename there is nothing under this name
+        os.close(lock)
+
+
+def _sweep(target: Path) -> None:
+    """Remove what killed runs left; a folder whose lock is held belongs to a run that lives."""
+    for old in target.parent.glob(f"{_literal(target.name)}.tmp-*"):
+        if not old.name.rpartition("-")[2].isdigit() or old.is_symlink() or not old.is_dir():
+            continue
+        lock = os.open(old, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(old, ignore_errors=True)
+        except BlockingIOError:
+            pass
+        finally:
+            os.close(lock)
+
+
+def _literal(name: str) -> str:
+    return "".join(f"[{c}]" if c in "*?[" else c for c in name)
+
+
+def _fill(
+    work: Path,
+    pixels: NDArray[np.uint8],
+    labels: NDArray[np.int64],
+    logits: NDArray[np.float32] | None,
+    certificate: Certificate,
+    *,
+    export_folders: bool,
+) -> None:
+    (work / "data").mkdir()
+    rows = max(1, SHARD_BYTES // max(1, pixels[0].size))
+    total = -(-len(labels) // rows)
+    for index in range(total):
+        part = slice(index * rows, (index + 1) * rows)
+        path = work / layout.shard_name(index, total)
+        _write_shard(path, pixels[part], labels[part], None if logits is None else logits[part], certificate)
+    if export_folders:
+        _export(work / "images", pixels, labels, certificate)
+    _write(work / layout.CERTIFICATE, certificate.to_json().encode())
+    _write(work / layout.CARD, render_card(certificate, folders=export_folders).encode())
+    _write(work / layout.PREVIEW, draw_preview(pixels, labels, certificate))
+    _write(work / layout.SUMS, sums_text(work).encode())
+    for inside in [work, *(p for p in work.rglob("*") if p.is_dir())]:
+        _flush(inside)
+
+
+def _write_shard(
+    path: Path,
+    pixels: NDArray[np.uint8],
+    labels: NDArray[np.int64],
+    logits: NDArray[np.float32] | None,
+    certificate: Certificate,
+) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    schema = layout.parquet_schema(certificate.public.classes, None if logits is None else logits.shape[1])
+    # PNG does not compress further, and plain pages keep the bytes the same for everyone.
+    with path.open("wb") as file:
+        with pq.ParquetWriter(file, schema, compression="none", use_dictionary=False) as writer:
+            for start in range(0, len(labels), GROUP_ROWS):
+                part = slice(start, start + GROUP_ROWS)
+                rows = [{"bytes": layout.encode_png(p), "path": None} for p in pixels[part]]
+                columns = [pa.array(rows, schema.field("image").type), pa.array(labels[part])]
+                if logits is not None:
+                    flat = pa.array(logits[part].ravel())
+                    columns.append(pa.FixedSizeListArray.from_arrays(flat, logits.shape[1]))
+                writer.write_table(pa.Table.from_arrays(columns, schema=schema))
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _export(root: Path, pixels: NDArray[np.uint8], labels: NDArray[np.int64], certificate: Certificate) -> None:
+    folders = [root / name for name in layout.class_folders(certificate.public.classes)]
+    for folder in folders:
+        folder.mkdir(parents=True)
+    for index, label in enumerate(labels):
+        _write(folders[label] / f"{index:06d}.png", layout.encode_png(pixels[index]))
+
+
+def _write(path: Path, contents: bytes) -> None:
+    with path.open("wb") as file:
+        file.write(contents)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _flush(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
