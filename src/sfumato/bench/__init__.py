@@ -1,1 +1,1 @@
-"""Run a method, judge a release."""
+"""Plan a release, make it, judge it."""

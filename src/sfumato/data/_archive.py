@@ -60,7 +60,14 @@ class ZipTree:
             raise Unreadable(f"{member.file_size // 2**20} MB is more than {LARGEST_FILE // 2**20} MB")
         try:
             return io.BytesIO(self._zip.read(member))
-        except (zipfile.BadZipFile, zlib.error, EOFError, OSError, NotImplementedError, RuntimeError) as error:
+        except (
+            zipfile.BadZipFile,
+            zlib.error,
+            EOFError,
+            OSError,
+            NotImplementedError,
+            RuntimeError,
+        ) as error:
             raise Unreadable("damaged inside the archive") from error
 
     def _add(self, member: zipfile.ZipInfo) -> None:
@@ -89,7 +96,9 @@ def _check_total(members: list[zipfile.ZipInfo], path: Path) -> None:
         trick = f"contents {size // max(packed, 1)} times their packed size, more than {LARGEST_RATIO}"
     if trick:
         raise DataError(
-            f"Expected an archive of images, got {trick}.", where=path, fix="unpack it yourself if you trust it"
+            f"Expected an archive of images, got {trick}.",
+            where=path,
+            fix="unpack it yourself if you trust it",
         )
 
 

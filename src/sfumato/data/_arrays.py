@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -61,7 +62,7 @@ def check_stack(stack: Stack) -> None:
         raise DataError(f"Expected {RULE}; got {got}.", where=stack.place, fix="save the images as such an array")
     if stack.count == 0:
         raise DataError("Expected images, got an array of none.", where=stack.place, fix="save at least one image")
-    if stack.count > MOST_RECORDS or int(np.prod(shape[1:], dtype=object)) * kind.itemsize > LARGEST_ROW:
+    if stack.count > MOST_RECORDS or math.prod(shape[1:]) * kind.itemsize > LARGEST_ROW:
         raise DataError(
             f"Expected up to {MOST_RECORDS} images of up to {LARGEST_ROW // 2**20} MB, got {got}.",
             where=stack.place,
@@ -102,7 +103,7 @@ class ArrayRecords(Reader):
     def chunks(self) -> Iterator[tuple[NDArray[np.uint8], NDArray[np.int64]]]:
         stack, start = self._stack, 0
         bad: list[tuple[str, str]] = []
-        wide = int(np.prod(stack.shape[1:])) * max(8, stack.dtype.itemsize)  # checking goes through wider numbers
+        wide = math.prod(stack.shape[1:]) * max(8, stack.dtype.itemsize)  # checking goes through wider numbers
         for raw in stack.blocks(rows_per_chunk(max(wide, self._spec.pixels))):
             labels = self._labels[start : start + len(raw)].copy()
             block, good = eight_bit(raw)
@@ -142,10 +143,10 @@ def eight_bit(raw: NDArray[Any]) -> tuple[NDArray[np.uint8], NDArray[np.bool_]]:
     axes = tuple(range(1, raw.ndim))
     if raw.dtype.kind == "f":
         wide = raw.astype(np.float64)
-        good = ((wide >= 0) & (wide <= 1)).all(axis=axes)  # NaN is neither
+        good = np.asarray(((wide >= 0) & (wide <= 1)).all(axis=axes))  # NaN is neither
         wide[~good] = 0
         return np.rint(wide * 255).astype(np.uint8), good
-    good = ((raw >= 0) & (raw <= 255)).all(axis=axes)
+    good = np.asarray(((raw >= 0) & (raw <= 255)).all(axis=axes))
     return np.where(good.reshape(-1, *(1,) * len(axes)), raw, 0).astype(np.uint8), good
 
 

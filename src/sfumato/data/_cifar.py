@@ -17,7 +17,7 @@ from sfumato.data._arrays import Stack
 from sfumato.data._download import cache
 from sfumato.data._labels import from_numbers, number_numbers
 from sfumato.data._named import Named
-from sfumato.errors import DataError, printable
+from sfumato.errors import DataError, EnvironmentProblem, printable
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -68,7 +68,14 @@ class NamedCifar(Named):
 
 def unpack(archive: Path, folder: Path, *, wanted: list[str]) -> None:
     """Take the wanted files out of the archive, by exact name and regular ones only; all of them or none."""
-    temporary = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}."))
+    try:
+        temporary = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}."))
+    except OSError as error:
+        raise EnvironmentProblem(
+            f"Expected a cache folder that can be written, got: {error.strerror}.",
+            where=folder.parent,
+            fix=f"unpack {archive.name} there yourself, or set SFUMATO_CACHE to another folder",
+        ) from error
     try:
         with tarfile.open(archive, "r:gz") as tar:
             for member in tar:
@@ -82,7 +89,8 @@ def unpack(archive: Path, folder: Path, *, wanted: list[str]) -> None:
         missing = [name for name in wanted if not (temporary / name).is_file()]
         if missing:
             raise tarfile.TarError(f"without {missing[0]}")
-        temporary.replace(folder)
+        if not folder.is_dir():  # another process may have been faster
+            temporary.replace(folder)
     except (OSError, EOFError, zlib.error, tarfile.TarError) as error:
         raise DataError(
             f"Expected the official archive of CIFAR in its binary version, got one that cannot be read "
@@ -98,6 +106,8 @@ def _rows(path: Path, row: int) -> int:
     size = path.stat().st_size if path.is_file() else 0
     if size == 0 or size % row:
         raise DataError(
-            f"Expected rows of {row} bytes, got {size} bytes.", where=path, fix="remove the folder and read again"
+            f"Expected rows of {row} bytes, got {size} bytes.",
+            where=path,
+            fix="remove the folder and read again",
         )
     return size // row

@@ -8,14 +8,14 @@ TIFF and files with several frames are refused. A JPEG's embedded previews (MPO)
 
 from __future__ import annotations
 
+import logging
 import os
 import warnings
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, BinaryIO
 
 import numpy as np
-from PIL import Image, ImageOps
+from PIL import Image, ImageOps, UnidentifiedImageError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -30,8 +30,11 @@ _GREY = ("1", "L", "LA", "La", "I;16", "I;16L", "I;16B", "I;16N")
 _ALPHA = ("LA", "La", "PA", "RGBA", "RGBa")
 _REFUSED = {"I": "32-bit integer pixels", "F": "floating-point pixels"}
 
+# Without any handler, Pillow's remarks on a hostile file would go to the user's terminal.
+logging.getLogger("PIL").addHandler(logging.NullHandler())
 
-class Unreadable(Exception):  # noqa: N818 - the reason a record is bad, not yet an error for a user
+
+class Unreadable(Exception):
     """Why one image cannot be read."""
 
 
@@ -54,7 +57,7 @@ def header(stream: BinaryIO) -> Header:
                 if _turned(image):
                     width, height = height, width
                 return Header(width, height, image.mode in _GREY)
-        except Exception as error:  # noqa: BLE001 - hostile bytes can make a decoder raise anything
+        except Exception as error:  # hostile bytes can make a decoder raise anything
             raise _unreadable(error) from error
 
 
@@ -67,7 +70,7 @@ def pixels(stream: BinaryIO, *, channels: int, size: int | None) -> NDArray[np.u
                 image.load()
                 upright = ImageOps.exif_transpose(image)
                 return as_array(squared(eight_bit(upright, channels=channels), size))
-        except Exception as error:  # noqa: BLE001 - hostile bytes can make a decoder raise anything
+        except Exception as error:  # hostile bytes can make a decoder raise anything
             raise _unreadable(error) from error
 
 
@@ -130,26 +133,28 @@ def _check_deep_tiff(image: Image.Image) -> None:
 
 
 def _has_frames(image: Image.Image) -> bool:
-    if image.format == "TIFF":  # counting all pages of a hostile file takes for ever; looking for a second does not
-        with suppress(EOFError):
+    if image.format == "TIFF":  # looking for a second page; counting all of a hostile file takes for ever
+        try:
             image.seek(1)
-            return True
-        return False
+        except EOFError:
+            return False
+        return True
     return image.format != "MPO" and getattr(image, "n_frames", 1) > 1
 
 
 def _turned(image: Image.Image) -> bool:
+    if exif := image.info.get("exif"):
+        Image.Exif().load(exif)  # raises where it is damaged; opening a JPEG may have swallowed that already
     if image.format == "TIFF":  # Pillow has already swapped the sides
         return False
-    if image.format == "PNG" and "exif" not in image.info:  # getexif would decode the pixels to look behind them
-        return False
-    return image.getexif().get(_ORIENTATION) in _QUARTER_TURNS
+    # The PNG class would decode the pixels to look behind them, so ask its base class.
+    return Image.Image.getexif(image).get(_ORIENTATION) in _QUARTER_TURNS
 
 
 def _unreadable(error: Exception) -> Unreadable:
     if isinstance(error, Unreadable):
         return error
-    if isinstance(error, Image.UnidentifiedImageError):
+    if isinstance(error, UnidentifiedImageError):
         return Unreadable("no PNG, JPEG, WebP, BMP or TIFF image")
     if isinstance(error, Image.DecompressionBombError):
         return Unreadable(f"more than {LARGEST_IMAGE // 10**6} million pixels")

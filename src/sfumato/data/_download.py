@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from http.client import HTTPException
 from pathlib import Path
 from typing import IO
+from urllib.error import HTTPError
 from urllib.parse import urlsplit
 
 from sfumato.errors import DataError, EnvironmentProblem, printable
@@ -52,12 +53,18 @@ def fetch(download: Download, folder: Path) -> Path:
             where=folder,
             fix="set SFUMATO_CACHE to another folder",
         ) from error
-    problem: Exception | None = None
+    problem = ""
     for url in download.urls:
         try:
             got = _save(url, target, download.sha256)
-        except (OSError, HTTPException, ValueError) as error:  # also no network, no such host, a bad certificate
-            problem = error
+        except (
+            OSError,
+            HTTPException,
+            ValueError,
+        ) as error:  # also no network, no such host, a bad certificate
+            problem = str(error)
+            if isinstance(error, HTTPError):  # it is also the answer, still open
+                error.close()
             continue
         if got == download.sha256:
             return target

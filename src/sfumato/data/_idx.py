@@ -8,7 +8,7 @@ import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, cast
 
 import numpy as np
 
@@ -34,11 +34,16 @@ def splits(folder: Path) -> dict[str, tuple[Path, Path]]:
             found[split] = (images, labels)
         elif images or labels:
             raise DataError(
-                f"Expected a file of images and one of labels, got only {printable((images or labels or folder).name)}.",
+                f"Expected a file of images and one of labels, got only {(images or labels or folder).name}.",
                 where=folder,
                 fix=f"add {_PREFIX[split]}-images-idx3-ubyte and {_PREFIX[split]}-labels-idx1-ubyte",
             )
     return found
+
+
+def complete(folder: Path) -> bool:
+    """Whether both splits are there; half a download is not an error yet."""
+    return all(_file(folder, s, "images", 3) and _file(folder, s, "labels", 1) for s in _PREFIX)
 
 
 def read(
@@ -89,8 +94,8 @@ def _labels(path: Path) -> NDArray[np.int64]:
 @contextmanager
 def _opened(path: Path) -> Iterator[IO[bytes]]:
     try:
-        with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as stream:
-            yield stream
+        with path.open("rb") as file, gzip.GzipFile(fileobj=file) if path.suffix == ".gz" else file as stream:
+            yield cast(IO[bytes], stream)
     except (OSError, EOFError, zlib.error) as error:
         raise DataError(
             f"Expected an idx file, got one that cannot be read to its end ({printable(error)[:100]}).",

@@ -36,7 +36,9 @@ def check_classes(classes: Sequence[str], *, where: object) -> tuple[str, ...]:
     if len(set(classes)) != len(classes):
         twice = next(name for name in classes if classes.count(name) > 1)
         raise UsageError(
-            f"Expected each class once, got '{printable(twice)}' twice.", where=where, fix="list each class once"
+            f"Expected each class once, got '{printable(twice)}' twice.",
+            where=where,
+            fix="list each class once",
         )
     return tuple(classes)
 
@@ -52,7 +54,11 @@ def from_words(words: Iterable[str | None], wanted: tuple[str, ...] | None, *, w
 
 
 def from_numbers(
-    numbers: NDArray[np.int64], names: tuple[str, ...] | None, wanted: tuple[str, ...] | None, *, where: object
+    numbers: NDArray[np.int64],
+    names: tuple[str, ...] | None,
+    wanted: tuple[str, ...] | None,
+    *,
+    where: object,
 ) -> tuple[str, ...]:
     """The classes of labels that are numbers: those asked for or named, or 0, 1, ... up to the largest."""
     if wanted is not None or names is not None:
@@ -66,7 +72,9 @@ def from_numbers(
         )
     if high >= MOST_CLASSES:
         raise DataError(
-            f"Expected labels below {MOST_CLASSES}, got {high}.", where=where, fix="number the classes 0, 1, 2, ..."
+            f"Expected labels below {MOST_CLASSES}, got {high}.",
+            where=where,
+            fix="number the classes 0, 1, 2, ...",
         )
     return check_classes([str(k) for k in range(high + 1)], where=where)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zipfile
 from collections.abc import Iterator
+from functools import lru_cache
 from pathlib import Path
 from typing import Literal
 
@@ -24,7 +25,8 @@ def layout(where: str) -> Layout | None:
         return None
     suffix = path.suffix.casefold()
     if suffix == ".zip":
-        return "table" if _zip_has_table(path) else "folder"
+        facts = path.stat()
+        return "table" if _zip_has_table(path, facts.st_mtime_ns, facts.st_size) else "folder"
     return {".npz": "npz", ".parquet": "parquet"}.get(suffix)  # type: ignore[return-value]
 
 
@@ -44,7 +46,8 @@ def _names(folder: Path) -> Iterator[str]:
         yield from (entry.name.casefold() for entry in folder.iterdir() if not entry.name.startswith("."))
 
 
-def _zip_has_table(path: Path) -> bool:
+@lru_cache(maxsize=4)  # every reader is asked, and a large archive takes a second to list
+def _zip_has_table(path: Path, _changed: int, _size: int) -> bool:
     try:
         with zipfile.ZipFile(path) as archive:
             names = archive.namelist()

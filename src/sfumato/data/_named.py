@@ -42,7 +42,8 @@ class Named(ArrayRecords):
                     return _npy.read(archive, reading, self.class_names)
         folder = self._folder()
         if folder is None:
-            for download in self.downloads:
+            missing = (d for d in self.downloads if not (cache() / self.called / d.name).is_file())
+            for download in missing:
                 fetch(download, cache() / self.called)
             folder = self._folder()
         assert folder is not None, "the downloads are what _folder looks for"
@@ -67,7 +68,7 @@ class NamedIdx(Named):
 
     @classmethod
     def _folder(cls) -> Path | None:
-        return next((place for place in cls.places() if len(_idx.splits(place)) == 2), None)
+        return next((place for place in cls.places() if _idx.complete(place)), None)
 
     def _read(self, folder: Path, reading: Reading) -> tuple[Stack, tuple[str, ...], NDArray[np.int64]]:
         return _idx.read(folder, reading, self.class_names)
@@ -75,7 +76,9 @@ class NamedIdx(Named):
 
 def idx_downloads(sources: tuple[str, ...], sha256: dict[str, str]) -> tuple[Download, ...]:
     """The four files of an idx data set."""
-    return tuple(Download(name, digest, tuple(f"{source}/{name}" for source in sources)) for name, digest in sha256.items())
+    return tuple(
+        Download(name, digest, tuple(f"{source}/{name}" for source in sources)) for name, digest in sha256.items()
+    )
 
 
 def _spellings(name: str) -> tuple[str, ...]:

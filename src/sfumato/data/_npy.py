@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import zipfile
 import zlib
 from collections.abc import Iterator
@@ -90,7 +91,7 @@ def stack(path: Path, key: str) -> Stack:
         pass
 
     def blocks(rows: int) -> Iterator[NDArray[Any]]:
-        row = int(np.prod(shape[1:])) * dtype.itemsize
+        row = math.prod(shape[1:]) * dtype.itemsize
         with _member(path, key) as (stream, _, _):
             for start in range(0, shape[0], rows):
                 count = min(rows, shape[0] - start)
@@ -116,7 +117,7 @@ def _labels(path: Path, key: str) -> NDArray[Any]:
 
 def _small(path: Path, key: str, *, kinds: str) -> NDArray[Any]:
     with _member(path, key) as (stream, shape, dtype):
-        size = int(np.prod(shape, dtype=object)) * dtype.itemsize
+        size = _size(shape, dtype)
         if dtype.kind not in kinds or size > LARGEST_LABELS:
             raise DataError(
                 f"Expected {'words' if kinds == 'U' else 'whole numbers or words'} of at most "
@@ -150,6 +151,7 @@ def _member(path: Path, key: str) -> Iterator[tuple[IO[bytes], tuple[int, ...], 
             shape, fortran, dtype = npy.read_array_header_2_0(stream)
         else:
             raise ValueError(f"npy version {version}")
+        size, there = _size(shape, dtype), archive.getinfo(f"{key}.npy").file_size - stream.tell()
         problem = ""
         if dtype.hasobject:
             problem = "pickled objects, which can run code"
@@ -159,7 +161,7 @@ def _member(path: Path, key: str) -> Iterator[tuple[IO[bytes], tuple[int, ...], 
             problem = "Fortran order"
         elif any(side < 0 for side in shape):
             problem = "a negative side"
-        elif int(np.prod(shape, dtype=object)) * dtype.itemsize != archive.getinfo(f"{key}.npy").file_size - stream.tell():
+        elif size != there:
             problem = "more or fewer bytes than its header says"
         if problem:
             raise DataError(
@@ -168,6 +170,10 @@ def _member(path: Path, key: str) -> Iterator[tuple[IO[bytes], tuple[int, ...], 
                 fix="save numpy.ascontiguousarray(images) as uint8, or as floats from 0 to 1",
             )
         yield stream, shape, dtype
+
+
+def _size(shape: tuple[int, ...], dtype: np.dtype[Any]) -> int:
+    return math.prod(shape) * dtype.itemsize
 
 
 def _exactly(stream: IO[bytes], size: int) -> bytes:

@@ -75,7 +75,11 @@ class DiskTree:
     def _inside(self, path: Path) -> Path:
         try:
             real = path.resolve(strict=True)
-        except (OSError, RuntimeError, ValueError) as error:  # RuntimeError: Python 3.11's word for a loop of links
+        except (
+            OSError,
+            RuntimeError,
+            ValueError,
+        ) as error:  # RuntimeError: Python 3.11's word for a loop of links
             missing = not path.is_symlink() and isinstance(error, FileNotFoundError)
             raise Unreadable("the file is missing" if missing else "a link that leads nowhere") from error
         if not real.is_relative_to(self._root):
@@ -87,14 +91,13 @@ class DiskTree:
         try:
             self._inside(folder)
             with os.scandir(folder) as found:
-                return sorted((entry.name, self._is_folder(entry)) for entry in found if not hidden(entry.name))
+                return sorted((entry.name, _is_folder(entry)) for entry in found if not hidden(entry.name))
         except OSError as error:
             raise Unreadable(error.strerror or "cannot be listed") from error
 
-    def _is_folder(self, entry: os.DirEntry[str]) -> bool:
-        if not entry.is_symlink():
-            return entry.is_dir(follow_symlinks=False)
-        try:
-            return self._inside(Path(entry.path)).is_dir()
-        except Unreadable:  # named when it is opened, with the reason
-            return False
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()  # also behind a link; one that leads out is refused when it is listed
+    except OSError:
+        return False

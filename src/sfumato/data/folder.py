@@ -94,7 +94,8 @@ def _class_folders(tree: Tree, root: str) -> list[str]:
     loose = [name for name in tree.files(root.rstrip("/")) if name.casefold().endswith(_IMAGES)]
     if loose:
         raise DataError(
-            f"Expected every image in a class folder, got {len(loose)} beside them, such as {printable(root + loose[0])}.",
+            f"Expected every image in a class folder, got {len(loose)} beside them, such as "
+            f"{printable(root + loose[0])}.",
             where=tree.where,
             fix="move each image into a sub-folder named after its class, or add a table (CSV) of labels",
         )

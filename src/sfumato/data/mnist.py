@@ -11,7 +11,10 @@ class Mnist(NamedIdx):
     called = "mnist"
     class_names = tuple("0123456789")
     downloads = idx_downloads(
-        ("https://ossci-datasets.s3.amazonaws.com/mnist", "https://storage.googleapis.com/cvdf-datasets/mnist"),
+        (
+            "https://ossci-datasets.s3.amazonaws.com/mnist",
+            "https://storage.googleapis.com/cvdf-datasets/mnist",
+        ),
         {
             "train-images-idx3-ubyte.gz": "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609",
             "train-labels-idx1-ubyte.gz": "3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c",

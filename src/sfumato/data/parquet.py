@@ -50,7 +50,10 @@ class Parquet(ImageRecords):
         self._image, label = _columns(self._shards[0], reading.label)
         names = _class_names(self._shards[0], label)
         written = {split: [v for shard in files for v in _labels(shard, label)] for split, files in shards.items()}
-        own, every = written[reading.split], [v for values in written.values() for v in values if v is not None]
+        own, every = (
+            written[reading.split],
+            [v for values in written.values() for v in values if v is not None],
+        )
         self._unlabelled = {number for number, value in enumerate(own) if value is None}
         if all(isinstance(value, int) for value in every):
             classes = from_numbers(_whole(every, where), names, reading.classes, where=where) if own else ()
@@ -66,8 +69,8 @@ class Parquet(ImageRecords):
         if "logits" not in _schema(self._shards[0]).names:
             return None
         with _reading(self._shards[0]):
-            rows = [row for shard in self._shards for row in _file(shard).read(columns=["logits"])["logits"].to_pylist()]
-            return np.array(rows, dtype=np.float32)
+            columns = [_file(shard).read(columns=["logits"])["logits"].to_pylist() for shard in self._shards]
+            return np.array([row for column in columns for row in column], dtype=np.float32)
 
     def _streams(self) -> Iterator[tuple[str, Opener]]:
         number = 0
@@ -129,10 +132,10 @@ def _columns(shard: Path, label: str | None) -> tuple[str, str]:
 
     schema = _schema(shard)
     image = next((name for name in _IMAGE_COLUMNS if name in schema.names), None)
-    kind = schema.field(image).type if image else None
-    if pa.types.is_struct(kind) if kind is not None else False:
-        kind = kind.field("bytes").type if kind.get_field_index("bytes") >= 0 else None
-    if kind is None or not (pa.types.is_binary(kind) or pa.types.is_large_binary(kind)):
+    kind: Any = schema.field(image).type if image else pa.null()
+    if pa.types.is_struct(kind):
+        kind = kind.field("bytes").type if kind.get_field_index("bytes") >= 0 else pa.null()
+    if not (pa.types.is_binary(kind) or pa.types.is_large_binary(kind)):
         raise DataError(
             f"Expected a column image of encoded images, got {printable(', '.join(schema.names))[:200]}.",
             where=shard,

@@ -65,7 +65,11 @@ class Ledger:
         self._walked = 0  # charges that this process has asked for; a resumed run asks for the old ones again
         self._journal = None if path is None else Journal(path)
         if self._journal is not None:
-            self._resume(self._journal)
+            try:
+                self._resume(self._journal)
+            except Exception:
+                self._journal.close()
+                raise
 
     @property
     def charges(self) -> tuple[Charge, ...]:
@@ -94,9 +98,10 @@ class Ledger:
         return self._charges[-1]
 
     def _afford(self, mechanisms: Sequence[Mechanism]) -> None:
-        from sfumato.privacy.accounting import epsilon_pld
+        from sfumato.privacy.accounting import epsilon_pld, epsilon_rdp
 
-        if math.isinf(self.budget.epsilon):
+        # Renyi is a cheap upper bound: where it fits, the loss distributions need not be composed
+        if math.isinf(self.budget.epsilon) or epsilon_rdp(mechanisms, self.budget.delta) <= self.budget.epsilon:
             return
         total = epsilon_pld(mechanisms, self.budget.delta)
         if total > self.budget.epsilon * (1 + _SLACK):

@@ -1,1 +1,55 @@
 """Write, read and verify a release."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from sfumato.release.certificate import (
+        FORMAT,
+        Budget,
+        Certificate,
+        Guarantee,
+        Method,
+        NoiseSource,
+        PublicFacts,
+        Samples,
+        read_certificate,
+    )
+    from sfumato.release.read import read_release
+    from sfumato.release.verdict import Check, Verdict
+    from sfumato.release.verification import verify
+    from sfumato.release.write import write_release
+
+__all__ = [
+    "FORMAT",
+    "Budget",
+    "Certificate",
+    "Check",
+    "Guarantee",
+    "Method",
+    "NoiseSource",
+    "PublicFacts",
+    "Samples",
+    "Verdict",
+    "read_certificate",
+    "read_release",
+    "verify",
+    "write_release",
+]
+
+_HOMES = {
+    "read_release": "read",
+    "Check": "verdict",
+    "Verdict": "verdict",
+    "verify": "verification",
+    "write_release": "write",
+}
+
+
+def __getattr__(name: str) -> Any:
+    # pyarrow, Pillow and scipy are imported when first needed: `sfumato --help` needs none of them
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"sfumato.release.{_HOMES.get(name, 'certificate')}"), name)

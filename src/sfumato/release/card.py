@@ -45,7 +45,9 @@ def _sentence(asked: dict[str, Any]) -> str:
         who = "all records" if rate == 1 else f"a fresh random sample of the records (rate {_number(rate)})"
         return f"a sum over {who}, asked {times}, Gaussian noise {noise} times what one record can change"
     if asked["kind"] == "noisy-choice":
-        return f"the best of {asked['candidates']:,} candidates, chosen {times} under Gumbel noise of multiplier {noise}"
+        return (
+            f"the best of {asked['candidates']:,} candidates, chosen {times} under Gumbel noise of multiplier {noise}"
+        )
     return (
         f"an answer of one of {asked['shards']:,} teachers on disjoint shards, drawn at random, asked {times}, "
         f"Gaussian noise {noise} times what one record can change"

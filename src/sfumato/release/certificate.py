@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import math
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from sfumato.errors import VerificationFailed, printable
 
-FORMAT = "sfumato-release/1"
+FORMAT: Final = "sfumato-release/1"
 LARGEST = 1 << 20  # bytes; an honest certificate has a few thousand
 
 Text = Annotated[str, Field(min_length=1, max_length=2000)]

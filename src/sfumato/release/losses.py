@@ -49,10 +49,10 @@ class PoissonGaussian:
     def on_grid(self, step: float, reach: float) -> tuple[int, Floats, float]:
         low, high = _ends(self.rate, self.noise, reach)
         first, last = math.floor(low / step), math.ceil(high / step)
-        edges = np.arange(first, last + 1) * step  # log r at the bins' ends
+        edges = _grid(first, last, step)  # log r at the bins' ends
         x = _outcome(edges, self.rate, self.noise)
         q_mass = _between(x, 0.0, self.noise)
-        mixture = q_mass if self.rate == 0 else _mixture(x, self.rate, self.noise)
+        mixture = _mixture(x, self.rate, self.noise)
         far = float(ndtr(-reach))  # bound on each distribution's mass beyond the last edge
         if self.removed:
             masses = _split(mixture, q_mass, edges, step)
@@ -85,7 +85,7 @@ class ShardedGaussian:
 
     def on_grid(self, step: float, reach: float) -> tuple[int, Floats, float]:
         last = max(1, math.ceil(_ends(self.rate, self.noise, reach)[1] / step))
-        edges = np.arange(last + 1) * step
+        edges = _grid(0, last, step)
         x = _outcome(edges, self.rate, self.noise)
         q_mass, mixture = _between(x, 0.0, self.noise), _mixture(x, self.rate, self.noise)
         far = float(ndtr(-reach))
@@ -123,6 +123,10 @@ class TwoPoint:
         return -last, masses, 0.0
 
 
+def _grid(first: int, last: int, step: float) -> Floats:
+    return np.arange(first, last + 1, dtype=np.float64) * step
+
+
 def _ends(rate: float, noise: float, reach: float) -> tuple[float, float]:
     """log r over the outcomes that are within reach of both means."""
     ends = _log_ratio(np.array([-reach * noise, 1 + reach * noise]), rate, noise)
@@ -151,7 +155,8 @@ def _between(x: Floats, mean: float, noise: float) -> Floats:
     """Gaussian mass between neighbouring x, from whichever tail is the more precise."""
     z = (x - mean) / noise
     right = z[:-1] > 0
-    return np.where(right, ndtr(-z[:-1]) - ndtr(-z[1:]), ndtr(z[1:]) - ndtr(z[:-1]))
+    mass: Floats = np.where(right, ndtr(-z[:-1]) - ndtr(-z[1:]), ndtr(z[1:]) - ndtr(z[:-1]))
+    return mass
 
 
 def _mixture(x: Floats, rate: float, noise: float) -> Floats:

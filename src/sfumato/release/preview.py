@@ -57,7 +57,7 @@ def _heading(certificate: Certificate) -> tuple[str, str]:
     classes = len(public.classes)
     some = f", the first {ROWS} of {classes} classes" if classes > ROWS else ""
     heading = f"Synthetic images by {printable(certificate.method.name)}: {claim}"
-    return heading, f"{count:,} images of {public.height} x {public.width} pixels{some}; none of them is a real one"
+    return heading, f"{count:,} images of {public.height} x {public.width} pixels{some}"
 
 
 def _cell(height: int, width: int) -> tuple[int, int]:

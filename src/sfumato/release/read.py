@@ -41,23 +41,24 @@ def record_batches(shard: Path) -> Iterator[pa.RecordBatch]:
 
 
 def _images(path: Path) -> Images:
+    import numpy as np
     import torch
 
     certificate = read_certificate(path)
     public, count = certificate.public, certificate.samples.count
-    pixels = torch.empty((count, public.channels, public.height, public.width), dtype=torch.uint8)
-    labels = torch.empty(count, dtype=torch.int64)
-    logits: list[torch.Tensor] = []
+    pixels = np.empty((count, public.channels, public.height, public.width), dtype=np.uint8)
+    labels = np.empty(count, dtype=np.int64)
+    logits = []
     at = 0
     try:
         for shard in layout.shards(path):
             for batch in record_batches(shard):
                 for row, png in enumerate(batch.column("image").field("bytes").to_pylist()):
-                    pixels[at + row] = torch.from_numpy(layout.decode_png(png, public.channels).copy())
-                labels[at : at + len(batch)] = torch.tensor(batch.column("label").to_pylist())
+                    pixels[at + row] = layout.decode_png(png, public.channels)
+                labels[at : at + len(batch)] = batch.column("label").to_numpy()
                 if certificate.samples.has_logits:
                     flat = batch.column("logits").flatten().to_numpy(zero_copy_only=False)
-                    logits.append(torch.from_numpy(flat.copy()).reshape(len(batch), -1))
+                    logits.append(flat.reshape(len(batch), -1))
                 at += len(batch)
         if at != count:
             raise ValueError(f"{at} images where the certificate states {count}")
@@ -67,4 +68,5 @@ def _images(path: Path) -> Images:
             where=path,
             fix="run `sfumato verify` to see all problems",
         ) from error
-    return Images(pixels, labels, public.classes, torch.cat(logits) if logits else None)
+    soft = torch.from_numpy(np.concatenate(logits)) if logits else None
+    return Images(torch.from_numpy(pixels), torch.from_numpy(labels), public.classes, soft)

@@ -28,7 +28,7 @@ Floats = NDArray[np.float64]
 BINS_PER_DEVIATION = 60  # grid steps in one standard deviation of an average round's loss
 MOST_BINS = 1 << 17  # of one round; beyond this the grid becomes coarser: looser, still safe
 CUT = 1e-4  # share of delta that all cuts together may cost
-SLACK = 1e-9  # mass of the tilted sum outside its window
+SLACK = 1e-13  # mass of the tilted sum outside its window
 ROUNDING = 1e-15  # what powers and FFTs may lose of the tilted sum, per round
 
 
@@ -158,7 +158,8 @@ def _discretise(losses: list[tuple[Loss, int]], spread: float, delta: float) -> 
     # One x-tail per round and side; together they cost at most CUT * delta.
     reach = float(-ndtri(max(CUT * delta / (2 * total), 1e-300)))
     widest = max(loss.width(reach) for loss, _ in losses)
-    step = max(spread / BINS_PER_DEVIATION, widest / MOST_BINS)
+    whole = 24 * spread * math.sqrt(total)  # the composed loss hardly leaves this
+    step = max(spread / BINS_PER_DEVIATION, widest / MOST_BINS, whole / (32 * MOST_BINS))
     points = [loss.epsilon for loss, _ in losses if isinstance(loss, TwoPoint)]
     if points:  # an atom between grid points would move by up to a step: put the largest on the grid
         step = max(points) / math.ceil(max(points) / step)
@@ -174,24 +175,34 @@ def _discretise(losses: list[tuple[Loss, int]], spread: float, delta: float) -> 
 def _solve(grid: _Grid, delta: float) -> float:
     """Compose under an exponential tilt, so that masses near the wanted delta keep their relative precision."""
     spread = math.sqrt(max(_variance(grid), 1e-300))
-    tilt = min(
-        (float(order) / spread for order in np.geomspace(0.05, 100, 32)),
-        key=lambda order: (grid.log_moment(order) - math.log(delta)) / order,
-    )
+    tilt = _lowest(lambda order: (grid.log_moment(order) - math.log(delta)) / order, 1e-4 / spread, 100 / spread)
     log_scale = grid.log_moment(tilt)
     low, high = _window(grid, tilt, log_scale, spread)
     first, masses = _compose(grid, tilt, low, high)
     losses = (first + np.arange(masses.size)) * grid.step
-    ahead = losses > 0
-    losses, masses = losses[ahead], masses[ahead]
+    masses, losses = masses[losses > 0], losses[losses > 0]
+    # Without the tilt a mass m at loss l is m exp(log_scale - tilt * l). Relative to the Renyi bound, which is
+    # near the answer, nothing that matters leaves the range of doubles; what overflows counts as too large.
+    bound = (log_scale - math.log(delta)) / tilt
+    own, others = _sums_above(masses, losses - bound, tilt), _sums_above(masses, losses - bound, tilt + 1)
+    slack = SLACK + ROUNDING * (grid.rounds + 10)  # what the window lacks lies above any epsilon that matters
+    allowed = math.log(max(delta - grid.lost, 1e-320)) - log_scale + tilt * bound
 
     def holds(epsilon: float) -> bool:
-        # A tilted mass m at loss l > epsilon is m exp(log_scale - tilt * l); what the window lacks lies above.
-        weight = -np.expm1(np.minimum(epsilon - losses, 0.0)) * np.exp(tilt * np.minimum(epsilon - losses, 0.0))
-        inside = float(weight @ masses) + SLACK + ROUNDING * grid.rounds
-        return math.log(inside) + log_scale - tilt * epsilon <= math.log(max(delta - grid.lost, 1e-320))
+        above, over = int(np.searchsorted(losses, epsilon, side="right")), min(epsilon - bound, 700.0)
+        first, second = float(own[above]), float(others[above])
+        inside = max(first - (math.exp(over) * second if math.isfinite(second) else 0.0), 0.0)
+        inside += slack * math.exp(min(-tilt * over, 700.0))
+        return inside == 0 or math.log(inside) <= allowed
 
     return _least(holds)
+
+
+def _sums_above(masses: Floats, losses: Floats, order: float) -> Floats:
+    """For each loss, the sum of mass * exp(-order * loss) from there upwards; a zero closes the row."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        terms = np.where(masses > 0, masses * np.exp(-order * losses), 0.0)
+    return np.append(np.cumsum(terms[::-1])[::-1], 0.0)
 
 
 def _variance(grid: _Grid) -> float:
@@ -205,10 +216,30 @@ def _variance(grid: _Grid) -> float:
 
 def _window(grid: _Grid, tilt: float, log_scale: float, spread: float) -> tuple[float, float]:
     """Chernoff bounds: the tilted total loss leaves [low, high] with probability at most SLACK."""
-    steps = np.geomspace(0.2, 20, 12) / spread
-    above = [(grid.log_moment(tilt + t) - log_scale - math.log(SLACK / 2)) / t for t in steps]
-    below = [(grid.log_moment(tilt - t) - log_scale - math.log(SLACK / 2)) / t for t in steps]
-    return -min(below), min(above)
+
+    def end(side: int) -> Callable[[float], float]:
+        return lambda t: (grid.log_moment(tilt + side * t) - log_scale - math.log(SLACK / 2)) / t
+
+    above, below = (end(side)(_lowest(end(side), 1e-3 / spread, 20 / spread)) for side in (1, -1))
+    return -below, above
+
+
+def _lowest(function: Callable[[float], float], low: float, high: float) -> float:
+    """Where a function with one valley is lowest, by golden section on a logarithmic scale."""
+    golden = (math.sqrt(5) - 1) / 2
+    a, b = math.log(low), math.log(high)
+    left, right = b - golden * (b - a), a + golden * (b - a)
+    at_left, at_right = function(math.exp(left)), function(math.exp(right))
+    while b - a > 0.05:
+        if at_left < at_right:
+            b, right, at_right = right, left, at_left
+            left = b - golden * (b - a)
+            at_left = function(math.exp(left))
+        else:
+            a, left, at_left = left, right, at_right
+            right = a + golden * (b - a)
+            at_right = function(math.exp(right))
+    return math.exp((a + b) / 2)
 
 
 def _compose(grid: _Grid, tilt: float, low: float, high: float) -> tuple[int, Floats]:
@@ -223,5 +254,3 @@ def _compose(grid: _Grid, tilt: float, low: float, high: float) -> tuple[int, Fl
         spectrum *= rfft(np.bincount(indices % size, weights=masses, minlength=size)) ** rounds
     composed = np.maximum(irfft(spectrum, size), 0.0)
     return first, np.roll(composed, -(first % size))
-
-

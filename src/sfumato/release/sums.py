@@ -41,9 +41,7 @@ def sums_problems(folder: Path) -> list[str]:
     """How a folder differs from its list: missing, extra, changed, linked, or a list that plays tricks."""
     found: dict[str, os.stat_result] = dict(entries(folder))
     problems = [
-        f"{printable(name)} is not a regular file"
-        for name, status in found.items()
-        if not stat.S_ISREG(status.st_mode)
+        f"{printable(name)} is not a regular file" for name, status in found.items() if not stat.S_ISREG(status.st_mode)
     ]
     if SUMS not in found or not stat.S_ISREG(found[SUMS].st_mode):
         return [*problems, f"{SUMS} is missing"]

@@ -1,0 +1,75 @@
+"""The certificate of a run: what the ledger charged, and everything that the claim rests on."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sfumato.privacy import LATTICE_BITS, Ledger, Noise, epsilon_pld, epsilon_rdp, profile
+from sfumato.release import Certificate
+from sfumato.values import Images
+
+if TYPE_CHECKING:
+    from sfumato.bench.run import Job, Plan
+
+ADJACENCY = "zero-out: one record replaced by nothing, the number of records public"
+UNIT = "one image"
+_VERSIONS = ("sfumato", "torch", "numpy", "scipy", "dp-accounting", "cryptography", "pillow", "pyarrow")
+
+
+def assumptions_of(job: Job, plan: Plan) -> list[str]:
+    """What must be true outside of the mathematics."""
+    stated = [
+        "The number of records, the image size, the colour mode and the list of classes are public knowledge.",
+        "Each person stands behind at most one image; someone with k images gets a weaker guarantee.",
+        "Hyperparameters were chosen without looking at the private data.",
+        "No other release was made from the same data; the epsilons and deltas of several releases add up.",
+    ]
+    if job.public is not None:
+        stated.append("The public images contain none of the private records.")
+    return stated
+
+
+def certify(job: Job, plan: Plan, ledger: Ledger, noise: Noise, images: Images) -> Certificate:
+    """Built from the charges as executed, never from the configuration."""
+    mechanisms = [charge.mechanism for charge in ledger.charges]
+    private = noise.private and not math.isinf(plan.budget.epsilon)
+    delta, spec = plan.budget.delta, plan.spec
+    epsilon = epsilon_pld(mechanisms, delta) if private else None
+    curve = _curve(mechanisms, epsilon) if epsilon is not None else []
+    hyperparameters = asdict(plan.synthesizer)  # type: ignore[call-overload]
+    return Certificate.model_validate(
+        {
+            "guarantee": {
+                "level": "certified" if private else "not-private",
+                "epsilon": epsilon,
+                "delta": delta,
+                "epsilon_rdp": epsilon_rdp(mechanisms, delta) if private else None,
+                "adjacency": ADJACENCY,
+                "unit": UNIT,
+                "accountant": f"PLD, dp-accounting {version('dp-accounting')}",
+            },
+            "budget": {"epsilon": plan.budget.epsilon if private else None, "delta": delta},
+            "mechanisms": [{"purpose": c.purpose, **c.mechanism.to_dict()} for c in ledger.charges],
+            "assumptions": list(ledger.assumptions),
+            "public": {
+                **asdict(spec),
+                "classes": list(spec.classes),
+                "public_data": job.public and Path(job.public).name,
+            },
+            "method": {"name": job.method, "hyperparameters": hyperparameters},
+            "noise": {"source": noise.source, "private": noise.private, "lattice_bits": LATTICE_BITS},
+            "profile": curve,
+            "versions": {name: version(name) for name in _VERSIONS},
+            "samples": {"count": len(images), "has_logits": images.logits is not None},
+        }
+    )
+
+
+def _curve(mechanisms: list[Any], epsilon: float) -> list[tuple[float, float]]:
+    """delta(epsilon) at fractions and multiples of the claimed epsilon."""
+    points = [round(epsilon * factor, 6) for factor in (0.0, 0.25, 0.5, 0.75, 1.0, 1.25, 1.5, 2.0)]
+    return list(zip(points, profile(mechanisms, points), strict=True))

@@ -1,0 +1,82 @@
+"""The lab: the private side on disk, beside the release and never inside it."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from sfumato.errors import EnvironmentProblem, UsageError, printable
+from sfumato.values import Source
+
+NOTICE = "PRIVATE - DO NOT SHARE\nThis folder was made from private data outside the ledger's guarantee.\n"
+
+
+class Lab:
+    """A folder `<release>.lab` that one run holds at a time; only its owner can read it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    @classmethod
+    def beside(cls, release: Path) -> Self:
+        return cls(release.with_name(release.name + ".lab"))
+
+    def __enter__(self) -> Self:
+        try:
+            self.folder.mkdir(mode=0o700, exist_ok=True)
+            (self.folder / "PRIVATE").write_text(NOTICE, "utf-8")
+            self._lock = os.open(self.folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise EnvironmentProblem(
+                "Another run is working in this lab folder.",
+                where=self.folder,
+                fix="wait for it, or choose another --out",
+            ) from error
+        except OSError as error:
+            raise EnvironmentProblem(
+                f"The lab folder cannot be used ({error.strerror}).",
+                where=self.folder,
+                fix="check permissions and free space there, or choose another --out",
+            ) from error
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        os.close(self._lock)
+
+    def remember(self, identity: dict[str, Any]) -> None:
+        """Write down what this run is; a run that resumes must be the same one."""
+        path, text = self.folder / "run.json", json.dumps(identity, indent=2, sort_keys=True, default=str)
+        if path.exists():
+            if path.read_text("utf-8") != text:
+                raise UsageError(
+                    "Expected the same job as the run that was started here, got another.",
+                    where=path,
+                    fix="run the old command again to resume it, or choose another --out",
+                )
+            return
+        self.write("run.json", text)
+
+    def write(self, name: str, text: str) -> Path:
+        """A lab file, whole or not at all."""
+        path, unfinished = self.folder / name, self.folder / f"{name}.tmp{os.getpid()}"
+        try:
+            unfinished.write_text(text, "utf-8")
+            unfinished.replace(path)
+        except OSError as error:
+            unfinished.unlink(missing_ok=True)
+            raise EnvironmentProblem(f"A lab file could not be written ({error.strerror}).", where=path) from error
+        return path
+
+    def note_bad_files(self, source: Source) -> None:
+        """Which files were skipped; how many there were is lab material too."""
+        bad = getattr(source, "bad", [])
+        if bad:
+            lines = [f"{printable(name)}: {printable(reason)}" for name, reason in bad]
+            self.write("skipped_files.txt", NOTICE + "\n".join([f"{len(bad)} skipped", *lines, ""]))

@@ -1,0 +1,152 @@
+"""From a private data set to a release on disk: plan, charge, ask, close, sample, certify, write."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sfumato import contracts, data
+from sfumato.bench.certify import assumptions_of, certify
+from sfumato.bench.lab import Lab
+from sfumato.contracts import Reading, Synthesizer
+from sfumato.errors import DataError, UsageError
+from sfumato.privacy import Budget, Ledger, Mechanism, Noise, PrivateImages, calibrate, epsilon_pld
+from sfumato.release import write_release
+from sfumato.values import Images, Source, Spec
+
+if TYPE_CHECKING:
+    from sfumato.privacy.replay import Recording
+
+DEFAULT_METHOD = "dp-merf"
+NO_READING = Reading()
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What a user asks for; with the same job a killed run resumes."""
+
+    data: str
+    method: str = DEFAULT_METHOD
+    epsilon: float = 1.0
+    delta: float | None = None
+    public: str | None = None
+    count: int | None = None
+    reading: Reading = NO_READING
+    settings: tuple[tuple[str, str], ...] = ()  # hyperparameters by name, as a user writes them
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a job will ask of the private data and cost, from public facts alone."""
+
+    spec: Spec
+    budget: Budget
+    synthesizer: Synthesizer
+    mechanisms: tuple[Mechanism, ...]
+    epsilon: float
+    seconds: float
+
+
+def plan_release(job: Job, *, source: Source | None = None) -> Plan:
+    """Noise, rounds and expected time; no private pixel is read."""
+    spec = (source or data.open_source(job.data, job.reading)).spec
+    budget = Budget.of(job.epsilon, count=spec.count, delta=job.delta)
+    synthesizer = with_settings(contracts.find("methods", job.method).for_task(spec, budget), dict(job.settings))
+    if synthesizer.needs_public and job.public is None:
+        raise UsageError(f"Expected public images for {job.method}.", fix="name them with --public")
+    mechanisms = calibrate(synthesizer.plan(spec), epsilon=budget.epsilon, delta=budget.delta)
+    return Plan(
+        spec=spec,
+        budget=budget,
+        synthesizer=synthesizer,
+        mechanisms=mechanisms,
+        epsilon=epsilon_pld(mechanisms, budget.delta),
+        seconds=synthesizer.seconds(spec),
+    )
+
+
+def with_settings(synthesizer: Synthesizer, settings: Mapping[str, str]) -> Synthesizer:
+    """The synthesizer with some hyperparameters as the user wrote them."""
+    kinds = {f.name: type(getattr(synthesizer, f.name)) for f in fields(synthesizer)}  # type: ignore[arg-type]
+    changed: dict[str, Any] = {}
+    for name, text in settings.items():
+        if name not in kinds:
+            raise UsageError(f"Expected one of the settings {', '.join(kinds)}; got {name!r}.")
+        try:
+            changed[name] = json.loads(text.lower()) if kinds[name] is bool else kinds[name](text)
+        except ValueError as error:
+            raise UsageError(f"Expected {name} as {kinds[name].__name__}, got {text!r}.") from error
+    return replace(synthesizer, **changed)  # type: ignore[type-var]
+
+
+def make_release(
+    job: Job, out: Path | str, *, replayed: Recording | None = None, recorded: Recording | None = None
+) -> Path:
+    """Make the release of a job in the folder `out`, or resume a run that was killed.
+
+    Lab material lies beside it in `<out>.lab`. `recorded` and `replayed` are for the replay tests.
+    """
+    out = Path(out).absolute()
+    _refuse_bad_target(out, job.data)
+    source = data.open_source(job.data, job.reading)
+    plan = plan_release(job, source=source)
+    with Lab.beside(out) as lab:
+        lab.remember(_identity(job, plan))
+        ledger = Ledger(plan.budget, lab.folder / "ledger.jsonl")
+        try:
+            for statement in assumptions_of(job, plan):
+                ledger.assume(statement)
+            noise, tape = recorded.recorder() if recorded else replayed.player() if replayed else (Noise(), None)
+            private = PrivateImages.seal(source, ledger, folder=lab.folder, noise=noise, tape=tape)
+            lab.note_bad_files(source)
+            try:
+                sampler = plan.synthesizer.fit(private, _public(job, plan.spec))
+            finally:
+                private.close()
+            images = _sample(sampler, plan.spec, job.count or plan.spec.count)
+            return write_release(out, images, certify(job, plan, ledger, noise, images))
+        finally:
+            ledger.close()
+
+
+def _identity(job: Job, plan: Plan) -> dict[str, Any]:
+    """What must be the same when a run is resumed."""
+    budget = {"epsilon": str(plan.budget.epsilon), "delta": plan.budget.delta}
+    return {**asdict(job), **budget, "spec": asdict(plan.spec), "hyperparameters": asdict(plan.synthesizer)}  # type: ignore[call-overload]
+
+
+def _public(job: Job, spec: Spec) -> Images | None:
+    """The public images in the private data's shape."""
+    if job.public is None:
+        return None
+    mode = "grey" if spec.channels == 1 else "colour"
+    return data.load(job.public, Reading(size=spec.height, mode=mode))  # type: ignore[arg-type]
+
+
+def _sample(sampler: contracts.Sampler, spec: Spec, count: int) -> Images:
+    """A balanced set: labels go round the classes, so they say nothing of the private class sizes."""
+    import torch
+
+    if count < 1:
+        raise UsageError(f"Expected a count of at least 1, got {count}.")
+    labels = torch.arange(count) % len(spec.classes)
+    return sampler(labels)
+
+
+def _refuse_bad_target(out: Path, where: str) -> None:
+    """A release may neither overwrite something nor lie inside the private data."""
+    if os.path.lexists(out):
+        raise UsageError("Expected a new folder for the release, got one that exists.", where=out,
+                         fix="choose another --out, or remove it yourself")  # fmt: skip
+    source = Path(where).absolute()
+    if source.exists() and (source.resolve() == out.resolve() or source.resolve() in out.resolve().parents):
+        raise UsageError("Expected a folder outside the private data for the release.", where=out,
+                         fix="choose another --out")  # fmt: skip
+    if not out.parent.is_dir():
+        raise UsageError("Expected the folder around --out to exist.", where=out.parent, fix="create it first")
+    if out.name.endswith(".lab"):
+        raise DataError("Expected a release name that does not end in .lab, which marks lab folders.", where=out)

@@ -1,0 +1,189 @@
+"""Checks on the files of a release: the right ones, unchanged, and nothing in them but what belongs there."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sfumato.errors import SfumatoError, printable
+from sfumato.release import layout
+from sfumato.release.certificate import Certificate
+from sfumato.release.read import record_batches
+from sfumato.release.sums import entries, sums_problems
+from sfumato.release.verdict import Check
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+UNPACKED = 2000  # images that are fully decoded, spread evenly, where there are more
+_PARQUET_KEYS = {b"huggingface", b"ARROW:schema"}
+_SEVERAL = 3  # problems named in one detail
+
+
+def attempt(name: str, question: Callable[[], str | list[str]]) -> Check:
+    """Ask; problems or any error make a failed check, so that the other checks still run."""
+    try:
+        answer = question()
+    except SfumatoError as error:
+        return Check(name, False, error.what)
+    except Exception as error:  # noqa: BLE001  # a hostile file can make a reader raise anything
+        return Check(name, False, f"could not be read ({type(error).__name__}: {printable(error)[:200]})")
+    if isinstance(answer, str):
+        return Check(name, True, answer)
+    more = f" (and {len(answer) - _SEVERAL} more)" if len(answer) > _SEVERAL else ""
+    return Check(name, False, "; ".join(answer[:_SEVERAL]) + more)
+
+
+def check_files(folder: Path) -> list[Check]:
+    """Sums and names."""
+
+    def names() -> str | list[str]:
+        strange = [f"{printable(name)} does not belong in a release" for name, _ in entries(folder)
+                   if not layout.allowed(name)]  # fmt: skip
+        return strange or "only files that a release may have"
+
+    return [
+        attempt("sums", lambda: sums_problems(folder) or f"every file is listed in {layout.SUMS} and unchanged"),
+        attempt("file names", names),
+    ]
+
+
+def check_pictures(folder: Path, certificate: Certificate) -> list[Check]:
+    """Card and preview."""
+    return [
+        attempt("card", lambda: _card(folder, certificate)),
+        attempt("preview", lambda: _preview(folder)),
+    ]
+
+
+def _card(folder: Path, certificate: Certificate) -> str | list[str]:
+    raw = (folder / layout.CARD).read_bytes()
+    if len(raw) > 1 << 20:
+        return [f"{layout.CARD} is larger than a megabyte"]
+    text, guarantee = raw.decode("utf-8"), certificate.guarantee
+    problems = []
+    if re.search(r"data:[a-z]+/|<\s*(script|iframe|object|embed|img|svg)\b", text, re.IGNORECASE):
+        problems.append(f"{layout.CARD} embeds data or active content")
+    if certificate.certified:
+        claim = f"Epsilon **{guarantee.epsilon:.4g}** at delta **{guarantee.delta:.4g}**"
+    else:
+        claim = "NOT PRIVATE"
+    if claim not in text:
+        problems.append(f"{layout.CARD} does not say {claim!r} as the certificate does")
+    return problems or "says the same as the certificate"
+
+
+def _preview(folder: Path) -> str | list[str]:
+    raw = (folder / layout.PREVIEW).read_bytes()
+    problem = layout.png_problem(raw, channels=3, size=None, unpack=False)
+    return [f"{layout.PREVIEW} {problem}"] if problem else "a plain picture without hidden parts"
+
+
+def check_table(folder: Path, certificate: Certificate) -> list[Check]:
+    """The Parquet shards: columns and metadata, then every row."""
+    return [
+        attempt("columns", lambda: _columns(folder, certificate)),
+        *_Rows(folder, certificate).checks(),
+    ]
+
+
+def _columns(folder: Path, certificate: Certificate) -> str | list[str]:
+    import pyarrow.parquet as pq
+
+    shards, problems = layout.shards(folder), []
+    if [f"data/{p.name}" for p in shards] != [layout.shard_name(i, len(shards)) for i in range(len(shards))]:
+        problems.append("the shards in data/ are not numbered without gaps")
+    for shard in shards:
+        with pq.ParquetFile(shard) as file:
+            meta, schema = file.metadata, file.schema_arrow
+        logits = schema.field("logits").type.list_size if certificate.samples.has_logits else None
+        expected = layout.parquet_schema(certificate.public.classes, logits)
+        strange = sorted(set(schema.names) - set(expected.names))
+        if strange:
+            problems.append(f"{shard.name} has a column {printable(strange[0])!r} that does not belong there")
+        elif not schema.equals(expected, check_metadata=True):
+            problems.append(f"{shard.name} has other columns, types, class names or metadata than the certificate")
+        if set(meta.metadata or {}) - _PARQUET_KEYS:
+            problems.append(f"{shard.name} has metadata that does not belong there")
+        groups = (meta.row_group(g) for g in range(meta.num_row_groups))
+        if any(g.column(c).compression != "UNCOMPRESSED" for g in groups for c in range(g.num_columns)):
+            problems.append(f"{shard.name} is compressed; a release's shards are not, so that none can be a bomb")
+    if not shards:
+        problems.append("there are no shards in data/")
+    return problems or f"{len(shards)} shard{'s' if len(shards) > 1 else ''}, known columns and metadata only"
+
+
+class _Rows:
+    """One pass over all rows, for four checks."""
+
+    def __init__(self, folder: Path, certificate: Certificate) -> None:
+        self._folder, self._public, self._samples = folder, certificate.public, certificate.samples
+        self._every = max(1, -(-certificate.samples.count // UNPACKED))
+        self._exported = {name for name, _ in entries(folder) if layout.exported(name)}
+        self._class_folders = layout.class_folders(certificate.public.classes)
+        self._images: list[str] = []
+        self._labels: list[str] = []
+        self._logits: list[str] = []
+        self._count = 0
+
+    def checks(self) -> list[Check]:
+        read = attempt("rows", self._read)
+        if not read.ok:
+            return [read]
+        decoded = "all decoded" if self._every == 1 else f"headers and checksums of all, every {self._every}th decoded"
+        size = f"{self._public.height}x{self._public.width}, {self._public.channels} channels"
+        stated = self._samples.count
+        count: str | list[str] = f"{stated:,} images, as stated"
+        if self._count != stated:
+            count = [f"{self._count:,} images where the certificate states {stated:,}"]
+        if self._exported:
+            self._images += [f"{name} is not an image of the shards" for name in sorted(self._exported)]
+        checks = [
+            attempt("count", lambda: count),
+            attempt("images", lambda: self._images or f"{size}, pixels only ({decoded})"),
+            attempt("labels", lambda: self._labels or f"all within the {len(self._public.classes)} classes"),
+        ]
+        if self._samples.has_logits:
+            checks.append(attempt("logits", lambda: self._logits or "all finite"))
+        return checks
+
+    def _read(self) -> str:
+        for shard in layout.shards(self._folder):
+            for batch in record_batches(shard):
+                self._batch(batch)
+        return ""
+
+    def _batch(self, batch: pa.RecordBatch) -> None:
+        import numpy as np
+
+        labels = batch.column("label").to_pylist()
+        pictures = batch.column("image")
+        if any(path is not None for path in pictures.field("path").to_pylist()):
+            self._images.append("an image states a path, which could name a private file")
+        for label, png in zip(labels, pictures.field("bytes").to_pylist(), strict=True):
+            self._row(self._count, label, png)
+            self._count += 1
+        if self._samples.has_logits:
+            logits = batch.column("logits")
+            values = logits.flatten().to_numpy(zero_copy_only=False)
+            if logits.null_count or not np.isfinite(values).all():
+                self._logits.append(f"a logit before image {self._count} is not finite")
+
+    def _row(self, index: int, label: int | None, png: bytes | None) -> None:
+        public, unpack = self._public, index % self._every == 0
+        size = (public.height, public.width)
+        problem = layout.png_problem(png or b"", channels=public.channels, size=size, unpack=unpack)
+        if problem is None and png is not None and unpack:
+            layout.decode_png(png, public.channels)
+        if problem:
+            self._images.append(f"image {index} {problem}")
+        if label is None or not 0 <= label < len(public.classes):
+            self._labels.append(f"image {index} has label {label}, outside 0..{len(public.classes) - 1}")
+        elif self._exported:
+            name = f"images/{self._class_folders[label]}/{index:06d}.png"
+            if name not in self._exported:
+                self._images.append(f"{name} is missing")
+            elif (self._folder / name).read_bytes() == png:
+                self._exported.discard(name)

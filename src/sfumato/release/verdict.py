@@ -1,0 +1,96 @@
+"""What a verification found, check by check, and the same on one screen in plain words."""
+
+from __future__ import annotations
+
+import textwrap
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from sfumato.errors import VerificationFailed, printable
+
+_WIDTH = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One question put to a release."""
+
+    name: str
+    ok: bool
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """All checks of one release, and the public facts it states."""
+
+    path: Path
+    checks: tuple[Check, ...]
+    facts: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def ok(self) -> bool:
+        return bool(self.checks) and all(check.ok for check in self.checks)
+
+    @property
+    def failed(self) -> tuple[Check, ...]:
+        return tuple(check for check in self.checks if not check.ok)
+
+    def to_dict(self) -> dict[str, Any]:
+        """For machines."""
+        checks = [{"name": c.name, "ok": c.ok, "detail": c.detail} for c in self.checks]
+        return {"ok": self.ok, "path": str(self.path), "checks": checks, "facts": self.facts}
+
+    def require(self) -> None:
+        """Raise if the claim does not hold."""
+        if not self.ok:
+            raise VerificationFailed(
+                "; ".join(f"{c.name}: {c.detail}" for c in self.failed[:3]) + f" ({len(self.failed)} failed)",
+                where=self.path,
+                fix="do not rely on this release; ask its publisher for a new one",
+            )
+
+    def text(self) -> str:
+        """One screen: what is guaranteed, under which assumptions, against whom, and what remains open."""
+        lines = [f"{'VERIFIED' if self.ok else 'FAILED'}  {printable(self.path)}", ""]
+        for check in self.checks:
+            lines += _wrapped(f"{'ok' if check.ok else 'NO':>4}  {check.name:<18} ", check.detail)
+        lines.append("")
+        if self.ok:
+            lines += self._promise()
+        elif self.facts.get("level") == "not-private":
+            lines += _wrapped("", "NOT PRIVATE. This release claims no guarantee. Treat it like the private data.")
+        else:
+            lines += _wrapped("", "The claim does not hold as it stands here. Do not rely on this release.")
+        return "\n".join(lines) + "\n"
+
+    def _promise(self) -> list[str]:
+        f = self.facts
+        lines = _wrapped(
+            "Guaranteed: ",
+            f"({f['epsilon']:.4g}, {f['delta']:.2g})-differential privacy for {f['unit']} ({f['adjacency']}), spent on "
+            f"{f['questions']}. Taking one private image away changes the odds of anything that is inferred from the "
+            f"release by a factor of at most e^{f['epsilon']:.3g}, except with probability {f['delta']:.2g}.",
+        )
+        lines += _wrapped(
+            "Against: ", "everyone who sees the release, whatever else they know, compute, or learn later."
+        )
+        shown = f["assumptions"][:6]
+        more = [f"and {len(f['assumptions']) - 6} more in certificate.json"] if len(f["assumptions"]) > 6 else []
+        lines.append("Assuming:")
+        for text in [*shown, *more, "no other release from the same private data, or their epsilons are added"]:
+            lines += _wrapped("  - ", text)
+        lines.append("Not checkable here, because a release is not signed:")
+        for text in (
+            "that nobody rewrote the whole folder consistently (compare SHA256SUMS over a channel you trust);",
+            "that the noise was really drawn as stated, from a source that nobody can replay;",
+            "that the stated record count and mechanisms are what was run on the private data.",
+        ):
+            lines += _wrapped("  - ", text)
+        return lines
+
+
+def _wrapped(head: str, text: str) -> list[str]:
+    inside = " " * min(len(head), 28)
+    return textwrap.wrap(head + printable(text), _WIDTH, subsequent_indent=inside, drop_whitespace=True)

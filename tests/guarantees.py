@@ -1,0 +1,504 @@
+"""Each Guarantee sentence of the privacy core as a check that raises when it does not hold.
+
+tests/privacy runs them on the real core; tests/teeth breaks the core on purpose and requires that they notice.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+import os
+import pickle
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+
+from sfumato.errors import BudgetExceeded, SfumatoError, UsageError, VerificationFailed
+from sfumato.privacy import (
+    LATTICE_BITS,
+    Budget,
+    GaussianSum,
+    Ledger,
+    Noise,
+    NoisyChoice,
+    PrivateImages,
+    Recording,
+    ShardedAnswers,
+    epsilon_pld,
+    noisy_gradient,
+)
+from sfumato.privacy import accounting as accounting_module
+
+from toys import ToySource, opened, toy
+
+CHECKS: dict[str, Callable[[], None]] = {}
+LOUD = 5.0  # a noise multiplier that leaves the sums readable
+
+
+def check(function: Callable[[], None]) -> Callable[[], None]:
+    CHECKS[function.__name__] = function
+    return function
+
+
+def flat(image: torch.Tensor, _label: torch.Tensor) -> torch.Tensor:
+    return image.flatten()
+
+
+def replayed(run: Callable[[PrivateImages], object], data: ToySource, neighbour: ToySource) -> Recording:
+    """Run on data, then on its neighbour with the same answers."""
+    recording = Recording()
+    for source, (noise, tape) in ((data, recording.recorder()), (neighbour, recording.player())):
+        run(PrivateImages.seal(source, Ledger(Budget(math.inf, 1e-5)), noise=noise, tape=tape))
+    return recording
+
+
+def hostile_rows() -> dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]]:
+    return {
+        "plain": flat,
+        "huge": lambda image, label: image.flatten() * 1e6,
+        "overflowing": lambda image, label: image.flatten() * 1e38 * 1e3,
+        "not a number": lambda image, label: torch.where(image.mean() > 0.999, torch.nan, image.flatten()),
+        "infinite": lambda image, label: image.flatten() / torch.where(image.mean() > 0.999, 0.0, 1.0),
+        "subnormal": lambda image, label: image.flatten() * 1e-42,
+    }
+
+
+@check
+def a_record_moves_a_sum_by_at_most_its_bound() -> None:
+    data = toy()
+    data.pixels[1] = 255  # the one record whose row is not finite
+    for name, rows in hostile_rows().items():
+        for record in (0, 1, 119):
+            for ask in ("plain", "per_class"):
+
+                def run(private: PrivateImages, rows: object = rows, ask: str = ask) -> None:
+                    query = private.open(GaussianSum(noise_multiplier=LOUD), purpose="rows")
+                    answer = query(rows, l2_bound=0.7) if ask == "plain" else query.per_class(rows, l2_bound=0.7)
+                    assert np.isfinite(answer.numpy()).all()
+
+                recording = replayed(run, data, data.without(record))
+                assert not recording.violations, (name, record, recording.violations)
+                if name in ("plain", "huge"):
+                    assert recording.worst > 0.9, "the check must come near the bound to mean something"
+
+
+@check
+def microbatches_do_not_change_the_sum() -> None:
+    data = toy()
+    sums = []
+    for microbatch in (1, 7, 120):
+        private = PrivateImages.seal(data, Ledger(Budget(math.inf, 1e-5)))
+        query = private.open(GaussianSum(noise_multiplier=0.0), purpose="m", microbatch=microbatch)
+        sums.append(query(lambda image, label: torch.tanh(image.flatten()), l2_bound=1.0))
+    assert torch.allclose(sums[0], sums[1], atol=1e-4)
+    assert torch.allclose(sums[0], sums[2], atol=1e-4)
+
+
+@check
+def the_noise_has_the_declared_size() -> None:
+    blank = ToySource(np.zeros((10, 1, 32, 32)), np.full(10, -1))
+    for mechanism in (GaussianSum(noise_multiplier=3.0), GaussianSum(noise_multiplier=3.0, sampling=0.5)):
+        draws = torch.cat([opened(blank, mechanism)(flat, l2_bound=2.0).flatten() for _ in range(40)]).numpy()
+        chi = float(np.sum((draws / 6.0) ** 2))
+        p = 2 * min(stats.chi2.cdf(chi, draws.size), stats.chi2.sf(chi, draws.size))
+        assert p > 1e-7, f"noise sd is {draws.std() / 6:.3f} of the declared one (p = {p:.1e})"
+        assert stats.kstest(draws / draws.std(), "norm").pvalue > 1e-7
+
+
+@check
+def answers_lie_on_the_lattice() -> None:
+    data = toy()
+    answer = opened(data, GaussianSum(noise_multiplier=LOUD))(flat, l2_bound=1.0).numpy()
+    steps = answer * 2.0**LATTICE_BITS * 8  # the mean of eight integers
+    assert (steps == np.rint(steps)).all()
+
+
+@check
+def records_are_sampled_independently_at_the_declared_rate() -> None:
+    count, rate, rounds = 2000, 0.1, 400
+    drawn = np.stack([Noise().included(count, rate) for _ in range(rounds)])
+    total = int(drawn.sum())
+    assert stats.binomtest(total, count * rounds, rate).pvalue > 1e-7
+    sizes = drawn.sum(1)
+    spread = float(((sizes - count * rate) ** 2).sum() / (count * rate * (1 - rate)))
+    assert 2 * min(stats.chi2.cdf(spread, rounds), stats.chi2.sf(spread, rounds)) > 1e-7, "not Poisson sampling"
+    pairs = int((drawn[:, ::2] & drawn[:, 1::2]).sum())
+    assert stats.binomtest(pairs, drawn[:, ::2].size, rate**2).pvalue > 1e-7
+
+
+@check
+def an_empty_sample_is_pure_noise() -> None:
+    query = opened(toy(3), GaussianSum(rounds=200, sampling=0.001, noise_multiplier=1.0))
+    answers = torch.stack([query(flat, l2_bound=1.0) for _ in range(200)])
+    assert answers.shape == (200, 16)
+    assert 0.9 < float(answers.std()) < 1.1
+    assert float(answers.mean(0).norm()) < 0.7, "some record was let in"
+
+
+@check
+def noise_is_fresh_in_every_process_and_after_a_fork() -> None:
+    noise = Noise()
+    first = noise.lattice_gaussian(4, 1e6)
+    assert not np.array_equal(first, Noise().lattice_gaussian(4, 1e6))
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.write(write, noise.lattice_gaussian(4, 1e6).tobytes())
+        os._exit(0)
+    os.waitpid(child, 0)
+    theirs = np.frombuffer(os.read(read, 32), dtype=np.int64)
+    os.close(read), os.close(write)
+    assert not np.array_equal(theirs, noise.lattice_gaussian(4, 1e6)), "a forked process repeats our noise"
+
+
+@check
+def nothing_is_asked_before_it_is_paid() -> None:
+    order: list[str] = []
+
+    class WatchedLedger(Ledger):
+        def charge(self, mechanism: object, *, purpose: str) -> object:
+            result = super().charge(mechanism, purpose=purpose)
+            order.append("charge")
+            return result
+
+        def begin(self, charge: object, draws: int) -> None:
+            super().begin(charge, draws)
+            order.append("begin")
+
+    class WatchedNoise(Noise):
+        def included(self, count: int, rate: float) -> np.ndarray:
+            order.append("touch")
+            return super().included(count, rate)
+
+        def lattice_gaussian(self, count: int, scale: float) -> np.ndarray:
+            order.append("noise")
+            return super().lattice_gaussian(count, scale)
+
+    private = PrivateImages.seal(toy(), WatchedLedger(Budget(math.inf, 1e-5)), noise=WatchedNoise())
+    private.open(GaussianSum(noise_multiplier=LOUD), purpose="order")(flat, l2_bound=1.0)
+    assert order == ["charge", "touch", *["begin", "noise"] * 8], order
+
+
+@check
+def a_question_beyond_the_budget_is_refused_before_anything_is_written() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "ledger"
+        ledger = Ledger(Budget(1.0, 1e-5), path)
+        (fits,) = ledger.calibrate(GaussianSum())
+        ledger.charge(fits, purpose="all of it")
+        before = path.read_bytes()
+        with pytest.raises(BudgetExceeded):
+            ledger.charge(GaussianSum(noise_multiplier=100.0), purpose="one more")
+        with pytest.raises(BudgetExceeded):
+            ledger.charge(GaussianSum(noise_multiplier=0.0), purpose="without noise")
+        assert path.read_bytes() == before
+
+
+@check
+def no_more_rounds_than_were_paid() -> None:
+    for mechanism in (
+        GaussianSum(rounds=3, noise_multiplier=LOUD),
+        GaussianSum(rounds=3, noise_multiplier=LOUD, sampling=0.5),
+    ):
+        query = opened(toy(), mechanism)
+        for _ in range(3):
+            query(flat, l2_bound=1.0)
+        with pytest.raises(BudgetExceeded):
+            query(flat, l2_bound=1.0)
+
+
+@check
+def a_ledger_survives_its_process_and_never_forgets() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "ledger"
+        ledger = Ledger(Budget(5.0, 1e-5), path)
+        charge = ledger.charge(GaussianSum(noise_multiplier=LOUD), purpose="first")
+        for _ in range(3):
+            ledger.begin(charge, 1)
+        ledger.close()
+        again = Ledger(Budget(5.0, 1e-5), path)
+        assert [c.purpose for c in again.charges] == ["first"]
+        assert again.unbegun(charge) == 5
+        again.close()
+
+
+@check
+def a_damaged_ledger_is_refused() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "ledger"
+        ledger = Ledger(Budget(5.0, 1e-5), path)
+        charge = ledger.charge(GaussianSum(noise_multiplier=LOUD), purpose="first")
+        for _ in range(3):
+            ledger.begin(charge, 1)
+        ledger.close()
+        whole = path.read_bytes()
+        lines = whole.splitlines(keepends=True)
+        flipped = [whole[:i] + bytes([whole[i] ^ 1]) + whole[i + 1 :] for i in range(0, len(whole) - 1, 7)]
+        dropped = [b"".join(lines[:i] + lines[i + 1 :]) for i in range(len(lines) - 1)]
+        swapped = [b"".join([*lines[:2], lines[3], lines[2], *lines[4:]])]
+        for damaged in [*flipped, *dropped, *swapped]:
+            path.write_bytes(damaged)
+            with pytest.raises((VerificationFailed, UsageError)):
+                Ledger(Budget(5.0, 1e-5), path)
+
+
+@check
+def a_torn_record_counts_as_begun() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "ledger"
+        ledger = Ledger(Budget(5.0, 1e-5), path)
+        charge = ledger.charge(GaussianSum(noise_multiplier=LOUD), purpose="first")
+        ledger.begin(charge, 1)
+        before = path.stat().st_size
+        ledger.begin(charge, 1)
+        ledger.close()
+        whole = path.read_bytes()
+        for cut in range(before + 1, len(whole)):
+            path.write_bytes(whole[:cut])
+            torn = Ledger(Budget(5.0, 1e-5), path)
+            assert torn.unbegun(charge) <= 6
+            torn.close()
+
+
+@check
+def the_handle_gives_nothing_away() -> None:
+    private = PrivateImages.seal(toy(), Ledger(Budget(1.0, 1e-5)))
+    attempts: list[Callable[[], object]] = [
+        lambda: len(private),
+        lambda: list(private),
+        lambda: private[0],
+        lambda: np.asarray(private),
+        lambda: pickle.dumps(private),
+        lambda: copy.copy(private),
+        lambda: copy.deepcopy(private),
+        lambda: private.pixels,
+        lambda: private._pixels,
+        lambda: vars(private),
+        lambda: private.__dict__,
+    ]
+    for attempt in attempts:
+        with pytest.raises((TypeError, AttributeError)):
+            attempt()
+    assert {name for name in dir(private) if not name.startswith("__")} == {
+        "_refuse", "choose", "close", "ledger", "open", "seal", "spec", "teach"
+    }  # fmt: skip
+
+
+@check
+def closed_means_closed() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        private = PrivateImages.seal(toy(), Ledger(Budget(1e6, 1e-5)), folder=Path(folder))
+        query = private.open(GaussianSum(rounds=2, noise_multiplier=LOUD), purpose="before")
+        query(flat, l2_bound=1.0)
+        private.close()
+        for attempt in (
+            lambda: query(flat, l2_bound=1.0),
+            lambda: private.open(GaussianSum(noise_multiplier=LOUD), purpose="after"),
+        ):
+            with pytest.raises(SfumatoError):
+                attempt()
+        assert not (Path(folder) / "sealed.pixels").exists()
+
+
+@check
+def a_contribution_sees_one_image_and_cannot_keep_it() -> None:
+    kept: list[torch.Tensor] = []
+
+    def greedy(image: torch.Tensor, label: torch.Tensor) -> torch.Tensor:
+        assert image.shape == (1, 4, 4)
+        kept.append(image)
+        return image.flatten()
+
+    opened(toy(), GaussianSum(noise_multiplier=LOUD))(greedy, l2_bound=1.0)
+    with pytest.raises((RuntimeError, ValueError)):
+        kept[-1].sum().item()
+    with pytest.raises((RuntimeError, ValueError)):
+        kept[-1].numpy()
+
+
+@check
+def a_gradient_is_bounded_after_its_draws_are_averaged() -> None:
+    data = toy()
+    model = torch.nn.Sequential(torch.nn.Flatten(0), torch.nn.Linear(16, 3))
+
+    def loss(call: Callable[..., torch.Tensor], image: torch.Tensor, label: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.cross_entropy(100 * call(image + torch.randn_like(image)), label)
+
+    def run(private: PrivateImages) -> None:
+        torch.manual_seed(0)  # the rows' own randomness, not the noise
+        query = private.open(GaussianSum(noise_multiplier=LOUD, sampling=0.5), purpose="gradients")
+        noisy_gradient(query, model, loss, l2_bound=0.5, multiplicity=4)
+
+    recordings = [replayed(run, data, data.without(record)) for record in range(6)]
+    assert not [v for r in recordings for v in r.violations]
+    assert max(r.worst for r in recordings) > 0.9
+
+
+class MeanPupil:
+    """A teacher that knows the sum of its shard, many times over, and answers with it."""
+
+    def begin(self, number: int) -> dict[str, torch.Tensor]:
+        return {"sum": torch.zeros(16)}
+
+    def learn(self, state: dict, images: torch.Tensor, labels: torch.Tensor, present: torch.Tensor, public) -> dict:
+        return {"sum": (images * present[:, None, None, None]).sum(0).flatten() * 100 + public.sum()}
+
+    def answer(self, state: dict, query: torch.Tensor) -> torch.Tensor:
+        return state["sum"] * query
+
+
+@check
+def an_answer_comes_from_one_independently_drawn_shard() -> None:
+    data, moved = toy(40), []
+
+    def run(private: PrivateImages) -> None:
+        teachers = private.teach(
+            ShardedAnswers(shards=4, rounds=400, noise_multiplier=LOUD), purpose="t", pupil=MeanPupil()
+        )
+        teachers.learn(torch.zeros(1))
+        teachers(torch.ones(400), l2_bound=1.0)
+
+    recording = Recording()
+    for source, (noise, tape) in ((data, recording.recorder()), (data.without(7), recording.player())):
+        run(PrivateImages.seal(source, Ledger(Budget(math.inf, 1e-5)), noise=noise, tape=tape))
+        moved.append(tape.recall(0, 0))
+    assert not recording.violations, recording.violations
+    exact = recording.answers[0][3]
+    distinct = {tuple(row) for row in exact.tolist()}
+    assert len(distinct) == 4, "four teachers on disjoint shards give four answers"
+    uses = np.array([sum(tuple(row) == d for row in exact.tolist()) for d in distinct])
+    assert stats.chisquare(uses).pvalue > 1e-7, "teachers are not drawn uniformly"
+    again = PrivateImages.seal(data, Ledger(Budget(1e6, 1e-5)))
+    teachers = again.teach(ShardedAnswers(shards=4, rounds=3, noise_multiplier=LOUD), purpose="t", pupil=MeanPupil())
+    teachers.learn(torch.zeros(1))
+    with pytest.raises(BudgetExceeded):
+        teachers(torch.ones(4), l2_bound=1.0)
+
+
+@check
+def the_shards_are_disjoint_and_whole() -> None:
+    from sfumato.privacy.teachers import _deal
+
+    for count, shards in ((40, 4), (41, 4), (3, 5)):
+        dealt = _deal(np.random.default_rng(0).permutation(count), shards).numpy()
+        records = dealt[dealt >= 0]
+        assert sorted(records) == list(range(count))
+        assert dealt.shape[0] == shards
+
+
+@check
+def a_choice_is_as_random_as_it_claims() -> None:
+    data, epsilon = toy(12), 1.0
+
+    def score(image: torch.Tensor, label: torch.Tensor) -> torch.Tensor:
+        return torch.stack([torch.where(label == 0, 1e9, 0.0), torch.tensor(0.0)])  # unbounded on purpose
+
+    wins = {}
+    only = ToySource(data.pixels[:1], np.zeros(1))
+    for name, source in (("with", only), ("without", only.without(0))):
+        picks = []
+        for _ in range(1500):
+            private = PrivateImages.seal(source, Ledger(Budget(1e6, 1e-5)))
+            picks.append(
+                private.choose(NoisyChoice(candidates=2, noise_multiplier=1 / epsilon), purpose="c", score=score)
+            )
+        wins[name] = 1500 - sum(picks)
+    low = stats.binomtest(wins["with"], 1500).proportion_ci(1 - 1e-7).low
+    high = stats.binomtest(wins["without"], 1500).proportion_ci(1 - 1e-7).high
+    assert low <= math.exp(epsilon) * high, (wins, "one record moves the choice too much")
+    expected = math.e / (1 + math.e)  # the exponential mechanism with one unit of score
+    assert abs(wins["with"] / 1500 - expected) < 0.08
+
+
+@check
+def epsilon_is_never_below_the_closed_form() -> None:
+    for noise in (0.5, 1.0, 4.0, 20.0):
+        for delta, rounds in ((1e-5, 1), (1e-8, 1), (1e-5, 4)):
+            claimed = accounting_module.epsilon_pld([GaussianSum(noise_multiplier=noise, rounds=rounds)], delta)
+            mu = rounds**0.5 / noise
+            assert gaussian_delta(claimed, mu) <= delta * (1 + 1e-6), (noise, delta)
+            assert gaussian_delta(claimed * 0.999 - 1e-4, mu) > delta, "far from tight"
+
+
+def gaussian_delta(epsilon: float, mu: float) -> float:
+    """Balle and Wang (2018), Theorem 8."""
+    return float(stats.norm.cdf(mu / 2 - epsilon / mu) - math.exp(epsilon) * stats.norm.cdf(-mu / 2 - epsilon / mu))
+
+
+@check
+def a_calibrated_plan_keeps_the_budget() -> None:
+    for epsilon in (1.0, 10.0):
+        ledger = Ledger(Budget(epsilon, 1e-5))
+        first = ledger.calibrate(GaussianSum(share=1.0), GaussianSum(rounds=50, sampling=0.1, share=3.0))
+        assert epsilon * 0.999 <= epsilon_pld(first, 1e-5) <= epsilon
+        ledger.charge(first[0], purpose="one")
+        (rest,) = ledger.calibrate(GaussianSum(rounds=50, sampling=0.1))
+        assert rest.noise_multiplier == pytest.approx(first[1].noise_multiplier, rel=1e-3), "the rest buys the rest"
+
+
+@check
+def impossible_descriptions_cannot_be_made() -> None:
+    for made in (
+        lambda: GaussianSum(rounds=0),
+        lambda: GaussianSum(rounds=-1),
+        lambda: GaussianSum(rounds=10**9),
+        lambda: GaussianSum(sampling=0.0),
+        lambda: GaussianSum(sampling=1.5),
+        lambda: GaussianSum(sampling=math.nan),
+        lambda: GaussianSum(noise_multiplier=-1.0),
+        lambda: GaussianSum(noise_multiplier=math.inf),
+        lambda: GaussianSum(noise_multiplier=math.nan),
+        lambda: GaussianSum(share=0.0),
+        lambda: NoisyChoice(candidates=1),
+        lambda: ShardedAnswers(shards=0),
+        lambda: Budget.of(0, count=100),
+        lambda: Budget.of(-1, count=100),
+        lambda: Budget.of(math.nan, count=100),
+        lambda: Budget.of(1, count=100, delta=0.0),
+        lambda: Budget.of(1, count=100, delta=0.01),
+        lambda: Budget.of(1, count=100, delta=1.0),
+        lambda: Budget.of(1, count=100, delta=math.nan),
+        lambda: Budget.of(1, count=100, delta=1e-300),
+    ):
+        with pytest.raises(UsageError):
+            made()
+    assert [Budget.of(1, count=n).delta for n in (1, 100, 5000, 60_000, 10**6)] == pytest.approx(
+        [1e-5, 1e-5, 1e-5, 1e-5, 1e-7]
+    )
+
+
+@check
+def exact_sums_are_not_on_the_tape() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        data = toy()
+        private = PrivateImages.seal(data, Ledger(Budget(1e6, 1e-5)), folder=Path(folder))
+        answer = private.open(GaussianSum(noise_multiplier=LOUD), purpose="x")(flat, l2_bound=1.0)
+        (path,) = (Path(folder) / "tape").iterdir()
+        with np.load(path) as kept:
+            on_tape = kept["total"] * 2.0**-LATTICE_BITS / kept["draws"]
+        assert np.allclose(on_tape, answer.numpy())
+        unit = data.pixels.reshape(120, 16) / 255
+        exact = (unit / np.maximum(1, np.linalg.norm(unit, axis=1, keepdims=True))).sum(0)
+        spread = np.abs(on_tape - exact).std()
+        assert spread > LOUD / 3, "what is on the tape lies too near the exact sum"
+
+
+@check
+def an_older_ledger_is_noticed() -> None:
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        ledger = Ledger(Budget(1e6, 1e-5), folder / "ledger")
+        private = PrivateImages.seal(toy(), ledger, folder=folder)
+        query = private.open(GaussianSum(noise_multiplier=LOUD), purpose="x")
+        old = (folder / "ledger").read_bytes()
+        query(flat, l2_bound=1.0)
+        ledger.close()
+        (folder / "ledger").write_bytes(old)
+        rolled_back = PrivateImages.seal(toy(), Ledger(Budget(1e6, 1e-5), folder / "ledger"), folder=folder)
+        with pytest.raises(VerificationFailed):
+            rolled_back.open(GaussianSum(noise_multiplier=LOUD), purpose="x")

@@ -1,0 +1,278 @@
+"""The core broken on purpose, one bug at a time: a named guarantee must notice each."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+
+from sfumato.privacy import accounting, journal, ledger, noise, private, rows, selection, tape, teachers
+
+import guarantees
+
+Patch = Callable[[pytest.MonkeyPatch], None]
+BIG = 2.0**noise.LATTICE_BITS
+
+
+def no_clip(m: pytest.MonkeyPatch) -> None:
+    original = rows.bound_rows
+    m.setattr(rows, "bound_rows", lambda r, p, b, clip: original(r, p, b, clip=False))
+
+
+def batch_clip(m: pytest.MonkeyPatch) -> None:
+    def clipped_together(r: torch.Tensor, p: torch.Tensor, b: float, clip: bool) -> torch.Tensor:
+        r = torch.where(p[:, None], torch.nan_to_num(r, 0, 0, 0), 0.0)
+        return (r * (BIG * len(r) / max(float(r.norm()), b))).round()
+
+    m.setattr(rows, "bound_rows", clipped_together)
+
+
+def clip_to_twice_the_bound(m: pytest.MonkeyPatch) -> None:
+    original = rows.bound_rows
+    m.setattr(rows, "bound_rows", lambda r, p, b, clip: 2 * original(r, p, b, clip=clip))
+
+
+def nan_passes(m: pytest.MonkeyPatch) -> None:
+    m.setattr(torch, "isfinite", lambda t: torch.ones_like(t, dtype=torch.bool))
+
+
+def absent_records_count(m: pytest.MonkeyPatch) -> None:
+    original = rows.Vault.batch
+
+    def batch(self: rows.Vault, chosen: np.ndarray) -> tuple[torch.Tensor, ...]:
+        pixels, labels, present = original(self, chosen)
+        return pixels + 10.0 * ~present[:, None, None, None], labels, torch.ones_like(present)
+
+    m.setattr(rows.Vault, "batch", batch)
+
+
+def scaled_noise(factor: float) -> Patch:
+    def patch(m: pytest.MonkeyPatch) -> None:
+        original = noise.Noise.lattice_gaussian
+        m.setattr(noise.Noise, "lattice_gaussian", lambda self, n, s: original(self, n, s * factor))
+
+    return patch
+
+
+def uniform_noise(m: pytest.MonkeyPatch) -> None:
+    def flat(self: noise.Noise, count: int, scale: float) -> np.ndarray:
+        return np.rint((self._uniform(count) - 0.5) * scale * 12**0.5).astype(np.int64)
+
+    m.setattr(noise.Noise, "lattice_gaussian", flat)
+    m.setattr(private.GaussianSum, "draws", property(lambda self: 1))
+
+
+def seeded_noise(m: pytest.MonkeyPatch) -> None:
+    m.setattr(noise.Noise, "_key", lambda self: b"\0" * 32)
+
+
+def forked_noise(m: pytest.MonkeyPatch) -> None:
+    m.setattr(noise.os, "getpid", lambda: 1)
+
+
+def off_the_lattice(m: pytest.MonkeyPatch) -> None:
+    m.setattr(private, "LATTICE_BITS", 20.3)
+
+
+def shuffled_batches(m: pytest.MonkeyPatch) -> None:
+    def fixed_size(self: noise.Noise, count: int, rate: float) -> np.ndarray:
+        mask = np.zeros(count, bool)
+        mask[self.permutation(count)[: round(count * rate)]] = True
+        return mask
+
+    m.setattr(noise.Noise, "included", fixed_size)
+
+
+def higher_rate(m: pytest.MonkeyPatch) -> None:
+    original = noise.Noise.included
+    m.setattr(noise.Noise, "included", lambda self, n, rate: original(self, n, min(1.0, rate * 1.05)))
+
+
+def correlated_sampling(m: pytest.MonkeyPatch) -> None:
+    original = noise.Noise.included
+    m.setattr(noise.Noise, "included", lambda self, n, rate: np.repeat(original(self, n // 2, rate), 2))
+
+
+def empty_batch_resampled(m: pytest.MonkeyPatch) -> None:
+    original = noise.Noise.included
+
+    def never_empty(self: noise.Noise, count: int, rate: float) -> np.ndarray:
+        drawn = original(self, count, rate)
+        drawn[0] |= not drawn.any()
+        return drawn
+
+    m.setattr(noise.Noise, "included", never_empty)
+
+
+def free_charges(m: pytest.MonkeyPatch) -> None:
+    m.setattr(ledger.Ledger, "_afford", lambda self, mechanisms: None)
+
+
+def rounds_for_free(m: pytest.MonkeyPatch) -> None:
+    m.setattr(ledger.Ledger, "begin", lambda self, charge, draws: None)
+
+
+def begin_after_noise(m: pytest.MonkeyPatch) -> None:
+    m.setattr(private.Query, "_begin", lambda self: None)
+
+
+def charge_in_memory_only(m: pytest.MonkeyPatch) -> None:
+    m.setattr(journal.Journal, "append", lambda self, record: None)
+
+
+def marks_not_written(m: pytest.MonkeyPatch) -> None:
+    original = journal.Journal.append
+    m.setattr(journal.Journal, "append", lambda self, r: None if r["record"] == "begin" else original(self, r))
+
+
+def chain_not_checked(m: pytest.MonkeyPatch) -> None:
+    def follow(self: journal.Journal, line: bytes) -> dict:
+        try:
+            return json.loads(line.split(b" ", 1)[1])
+        except ValueError as error:
+            raise self.damaged("not JSON") from error
+
+    m.setattr(journal.Journal, "_follow", follow)
+
+
+def torn_record_forgotten(m: pytest.MonkeyPatch) -> None:
+    original = journal.Journal.read
+    m.setattr(journal.Journal, "read", lambda self: (original(self)[0], False))
+
+
+def close_does_nothing(m: pytest.MonkeyPatch) -> None:
+    m.setattr(rows.Vault, "close", lambda self: None)
+
+
+def handle_has_items(m: pytest.MonkeyPatch) -> None:
+    m.setattr(private.PrivateImages, "__getitem__", lambda self, i: private.unlock(self).pixels[i])
+
+
+def handle_pickles(m: pytest.MonkeyPatch) -> None:
+    m.setattr(private.PrivateImages, "__reduce_ex__", lambda self, protocol: (int, ()))
+
+
+def whole_batches_mapped(m: pytest.MonkeyPatch) -> None:
+    m.setattr(torch.func, "vmap", lambda f, **_: f)
+
+
+def multiplicity_clipped_apart(m: pytest.MonkeyPatch) -> None:
+    original = rows.bound_rows  # eight copies, each with a bound of its own, as in DP-LoRA
+    m.setattr(rows, "bound_rows", lambda r, p, b, clip: 8 * original(r, p, b, clip=clip))
+
+
+def one_teacher_for_a_batch(m: pytest.MonkeyPatch) -> None:
+    m.setattr(noise.Noise, "drawn_shards", lambda self, n, k: np.zeros(n, np.int64))
+
+
+def overlapping_shards(m: pytest.MonkeyPatch) -> None:
+    m.setattr(teachers, "_deal", lambda order, k: torch.from_numpy(np.tile(order, (k, 1))))
+
+
+def teachers_unclipped(m: pytest.MonkeyPatch) -> None:
+    original = teachers.bound_rows
+    m.setattr(teachers, "bound_rows", lambda r, p, b, clip: original(r, p, b, clip=False))
+
+
+def scores_unbounded(m: pytest.MonkeyPatch) -> None:
+    m.setattr(selection, "_unit_scores", lambda s, p: torch.where(p[:, None], s, 0.0) * BIG)
+
+
+def best_without_noise(m: pytest.MonkeyPatch) -> None:
+    m.setattr(noise.Noise, "gumbel", lambda self, count: np.zeros(count))
+
+
+def half_epsilon(m: pytest.MonkeyPatch) -> None:
+    original = accounting.epsilon_pld
+    m.setattr(accounting, "epsilon_pld", lambda mechanisms, delta: original(mechanisms, delta) / 2)
+
+
+def gaussian_rounds_not_composed(m: pytest.MonkeyPatch) -> None:
+    original = accounting._compose
+    once = lambda mechanisms: [type(x)(noise_multiplier=x.noise_multiplier) for x in mechanisms]  # noqa: E731
+    m.setattr(accounting, "_compose", lambda mechanisms, grid: original(once(mechanisms), grid))
+
+
+def spending_forgotten_when_calibrating(m: pytest.MonkeyPatch) -> None:
+    original = accounting.calibrate
+    m.setattr(accounting, "calibrate", lambda ms, *, epsilon, delta, spent: original(ms, epsilon=epsilon, delta=delta))
+
+
+def exact_sum_on_tape(m: pytest.MonkeyPatch) -> None:
+    original = tape.Tape.settle
+
+    def settle(
+        self: tape.Tape, charge: int, number: int, answer: tape.Answer, *, exact: np.ndarray, reach: float
+    ) -> tape.Answer:
+        original(
+            self, charge, number, tape.Answer(exact.ravel() * answer.draws, answer.draws), exact=exact, reach=reach
+        )
+        return answer
+
+    m.setattr(tape.Tape, "settle", settle)
+
+
+def rollback_unnoticed(m: pytest.MonkeyPatch) -> None:
+    m.setattr(tape.Tape, "recorded", lambda self, charge: 0)
+
+
+def any_delta_allowed(m: pytest.MonkeyPatch) -> None:
+    m.setattr(ledger.Budget, "of", classmethod(lambda cls, epsilon, *, count, delta=None: cls(epsilon, delta or 1e-5)))
+
+
+MUTANTS: list[tuple[Patch, str]] = [
+    (no_clip, "a_record_moves_a_sum_by_at_most_its_bound"),
+    (batch_clip, "a_record_moves_a_sum_by_at_most_its_bound"),
+    (clip_to_twice_the_bound, "a_record_moves_a_sum_by_at_most_its_bound"),
+    (nan_passes, "a_record_moves_a_sum_by_at_most_its_bound"),
+    (absent_records_count, "a_record_moves_a_sum_by_at_most_its_bound"),
+    (scaled_noise(0.0), "the_noise_has_the_declared_size"),
+    (scaled_noise(0.5), "the_noise_has_the_declared_size"),
+    (scaled_noise(0.9), "the_noise_has_the_declared_size"),
+    (scaled_noise(0.95), "the_noise_has_the_declared_size"),
+    (uniform_noise, "the_noise_has_the_declared_size"),
+    (seeded_noise, "noise_is_fresh_in_every_process_and_after_a_fork"),
+    (forked_noise, "noise_is_fresh_in_every_process_and_after_a_fork"),
+    (off_the_lattice, "answers_lie_on_the_lattice"),
+    (shuffled_batches, "records_are_sampled_independently_at_the_declared_rate"),
+    (higher_rate, "records_are_sampled_independently_at_the_declared_rate"),
+    (correlated_sampling, "records_are_sampled_independently_at_the_declared_rate"),
+    (empty_batch_resampled, "an_empty_sample_is_pure_noise"),
+    (free_charges, "a_question_beyond_the_budget_is_refused_before_anything_is_written"),
+    (rounds_for_free, "a_ledger_survives_its_process_and_never_forgets"),
+    (begin_after_noise, "nothing_is_asked_before_it_is_paid"),
+    (charge_in_memory_only, "a_ledger_survives_its_process_and_never_forgets"),
+    (marks_not_written, "a_ledger_survives_its_process_and_never_forgets"),
+    (chain_not_checked, "a_damaged_ledger_is_refused"),
+    (torn_record_forgotten, "a_torn_record_counts_as_begun"),
+    (close_does_nothing, "closed_means_closed"),
+    (handle_has_items, "the_handle_gives_nothing_away"),
+    (handle_pickles, "the_handle_gives_nothing_away"),
+    (whole_batches_mapped, "a_contribution_sees_one_image_and_cannot_keep_it"),
+    (multiplicity_clipped_apart, "a_gradient_is_bounded_after_its_draws_are_averaged"),
+    (one_teacher_for_a_batch, "an_answer_comes_from_one_independently_drawn_shard"),
+    (overlapping_shards, "an_answer_comes_from_one_independently_drawn_shard"),
+    (teachers_unclipped, "an_answer_comes_from_one_independently_drawn_shard"),
+    (rounds_for_free, "an_answer_comes_from_one_independently_drawn_shard"),
+    (scores_unbounded, "a_choice_is_as_random_as_it_claims"),
+    (best_without_noise, "a_choice_is_as_random_as_it_claims"),
+    (half_epsilon, "epsilon_is_never_below_the_closed_form"),
+    (gaussian_rounds_not_composed, "epsilon_is_never_below_the_closed_form"),
+    (spending_forgotten_when_calibrating, "a_calibrated_plan_keeps_the_budget"),
+    (exact_sum_on_tape, "exact_sums_are_not_on_the_tape"),
+    (rollback_unnoticed, "an_older_ledger_is_noticed"),
+    (any_delta_allowed, "impossible_descriptions_cannot_be_made"),
+]
+
+
+@pytest.mark.parametrize(("patch", "guard"), MUTANTS, ids=[f"{p.__qualname__}-{g}" for p, g in MUTANTS])
+def test_the_guard_notices(patch: Patch, guard: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    patch(monkeypatch)
+    try:
+        guarantees.CHECKS[guard]()
+    except (AssertionError, pytest.fail.Exception):
+        return
+    pytest.fail(f"{guard} did not notice {patch.__qualname__}")
