@@ -22,7 +22,7 @@ import pytest
 from PIL import Image
 
 from sfumato.contracts import Reading, find, names
-from sfumato.data import _decode, has_split, load, open_source
+from sfumato.data import has_split, load, open_source
 from sfumato.data._download import Download, cache, fetch
 from sfumato.errors import DataError, EnvironmentProblem, UsageError
 
@@ -113,13 +113,12 @@ def test_folder_with_splits(tmp_path: Path) -> None:
     assert not has_split(write_folder(tmp_path / "flat", {"a": list(X[:1])}), "test")
 
 
-def test_public_facts_come_from_headers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_public_facts_come_from_headers(tmp_path: Path) -> None:
     """The size and colour are known although the pixels cannot be decoded."""
     whole = png(X[0])
     (tmp_path / "set" / "a").mkdir(parents=True)
     (tmp_path / "set" / "a" / "0.png").write_bytes(whole[: len(whole) // 2])
     assert open_source(tmp_path / "set").spec.shape == (1, 8, 8)
-    assert "load" not in _decode.header.__code__.co_names
 
 
 def test_resizing_and_mode(tmp_path: Path) -> None:
@@ -146,10 +145,8 @@ def test_many_chunks_keep_the_order(tmp_path: Path) -> None:
     blocks = list(source.chunks())
     assert len(blocks) > 1
     assert sum(len(labels) for _, labels in blocks) == 200
-    order = [int(name.split("/")[1].split(".")[0]) for name in source._names]  # type: ignore[attr-defined]
-    assert [int(p[0, 0, 0]) for pixels, _ in blocks for p in pixels] == [
-        k + 150 * (row >= 150) for row, k in enumerate(order)
-    ]
+    by_name = sorted(range(150), key=lambda k: f"{k}.png") + sorted(range(150, 200), key=lambda k: f"{k - 150}.png")
+    assert [int(image[0, 0, 0]) for pixels, _ in blocks for image in pixels] == by_name
 
 
 def test_zip_of_class_folders(tmp_path: Path) -> None:

@@ -60,9 +60,7 @@ def test_without_a_test_split_the_score_says_so():
 
 def test_work_is_bounded_by_images_seen():
     metric = Gen2Real()
-    many = Images(
-        torch.zeros(1, 1, 28, 28, dtype=torch.uint8).expand(10**6, -1, -1, -1), torch.zeros(10**6), ("a",)
-    )
+    many = Images(torch.zeros(1, 1, 28, 28, dtype=torch.uint8).expand(10**6, -1, -1, -1), torch.zeros(10**6), ("a",))
     assert metric._steps(many) * metric._batch(many) <= metric.images_seen + metric.batch
 
 

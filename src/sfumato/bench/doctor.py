@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import os
 import shutil
@@ -47,7 +48,7 @@ def _torchvision() -> Finding:
     if importlib.util.find_spec("torchvision") is None:
         return Finding("torchvision", True, "absent, as it should be: Sfumato does not use it")
     try:
-        import torchvision  # noqa: F401
+        importlib.import_module("torchvision")
     except (ImportError, RuntimeError, AttributeError) as error:
         return Finding(
             "torchvision", False, f"broken ({str(error).splitlines()[0]}); mend it: pip uninstall torchvision"

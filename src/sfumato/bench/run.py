@@ -7,19 +7,16 @@ import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sfumato import contracts, data
 from sfumato.bench.certify import assumptions_of, certify
 from sfumato.bench.lab import Lab
 from sfumato.contracts import Reading, Synthesizer
 from sfumato.errors import DataError, UsageError
-from sfumato.privacy import Budget, Ledger, Mechanism, Noise, PrivateImages, calibrate, epsilon_pld
+from sfumato.privacy import Budget, Ledger, Mechanism, Noise, PrivateImages, Recording, calibrate, epsilon_pld
 from sfumato.release import write_release
 from sfumato.values import Images, Source, Spec
-
-if TYPE_CHECKING:
-    from sfumato.privacy.replay import Recording
 
 DEFAULT_METHOD = "dp-merf"
 NO_READING = Reading()

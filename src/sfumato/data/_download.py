@@ -6,7 +6,7 @@ import hashlib
 import os
 import tempfile
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from http.client import HTTPException
@@ -41,10 +41,11 @@ def cache() -> Path:
     return Path("~/.cache/sfumato").expanduser()
 
 
-def fetch(download: Download, folder: Path) -> Path:
+def fetch(download: Download, folder: Path, *, beside: Sequence[str] = ()) -> Path:
     """The file, in that folder; what has the wrong checksum or stops half-way leaves nothing behind."""
     target = folder / download.name
-    by_hand = f"get {download.urls[0]} on another machine and put it at {target}"
+    more = f", with {', '.join(beside)} beside it" if beside else ""
+    by_hand = f"get {download.urls[0]} on another machine and put it at {target}{more}"
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:

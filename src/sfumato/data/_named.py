@@ -42,9 +42,9 @@ class Named(ArrayRecords):
                     return _npy.read(archive, reading, self.class_names)
         folder = self._folder()
         if folder is None:
-            missing = (d for d in self.downloads if not (cache() / self.called / d.name).is_file())
-            for download in missing:
-                fetch(download, cache() / self.called)
+            missing = [d for d in self.downloads if not (cache() / self.called / d.name).is_file()]
+            for k, download in enumerate(missing):
+                fetch(download, cache() / self.called, beside=[other.name for other in missing[k + 1 :]])
             folder = self._folder()
         assert folder is not None, "the downloads are what _folder looks for"
         return self._read(folder, reading)

@@ -60,8 +60,9 @@ class Teachers:
         lesson = vmap(self._pupil.learn, in_dims=(0, 0, 0, 0, None), randomness="different")
         pixels, labels, present = vault.batch(self._shards.clamp(min=0).flatten().numpy())
         present &= (self._shards >= 0).flatten()
-        by_shard = (part.reshape(*self._shards.shape, *part.shape[1:]) for part in (pixels, labels, present))
-        self._states = {name: value.detach() for name, value in lesson(self._states, *by_shard, public).items()}
+        parts = [part.reshape(*self._shards.shape, *part.shape[1:]) for part in (pixels, labels, present)]
+        learnt = lesson(self._states, parts[0], parts[1], parts[2], public)
+        self._states = {name: value.detach() for name, value in learnt.items()}
 
     def __call__(self, queries: Tensor, *, l2_bound: float) -> Tensor:
         """A noisy answer for each query: (queries, *answer)."""

@@ -1,0 +1,48 @@
+# Two commands do everything on a fresh machine: `make demo` and `make test`.
+PYTHON ?= python3
+BIN := .venv/bin
+DATA ?= digits
+
+.PHONY: demo test check bench docs clean
+.DEFAULT_GOAL := demo
+
+# torch comes first and pinned: a plain `torch` would pull gigabytes of CUDA
+.venv/ready: pyproject.toml
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --disable-pip-version-check torch==2.13.0
+	$(BIN)/pip install --quiet --disable-pip-version-check --editable ".[dev]"
+	@touch .venv/ready
+
+demo: .venv/ready
+	@rm -rf demo demo.lab
+	$(BIN)/sfumato plan $(DATA) --method dp-merf --epsilon 1
+	$(BIN)/sfumato release $(DATA) --method dp-merf --epsilon 1 --out demo
+	$(BIN)/sfumato verify demo
+	$(BIN)/sfumato evaluate demo --real $(DATA)
+	@echo
+	@echo "Open these files:"
+	@echo "  demo/preview.png                    what would be published"
+	@echo "  demo/README.md                      its data card"
+	@echo "  demo/certificate.json               the guarantee, for machines"
+	@echo "  demo.lab/real_vs_synthetic.png      real beside synthetic (private)"
+	@echo "  demo.lab/scores.md                  what it is worth (private)"
+
+test: .venv/ready check
+	$(BIN)/python -m pytest
+
+check: .venv/ready
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python checks/boundary.py
+	$(BIN)/python checks/sizes.py
+
+bench: .venv/ready
+	$(BIN)/python benchmarks/dp_merf.py
+
+docs: .venv/ready
+	$(BIN)/python docs/build.py
+
+clean:
+	rm -rf .venv demo demo.lab build dist

@@ -1,0 +1,114 @@
+"""The privacy boundary as lint: what a method, metric, attack or network may not even write.
+
+Import direction is import-linter's part; this looks at the ways around it. Run: python checks/boundary.py [FILE...]
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+SOURCE = Path(__file__).resolve().parents[1] / "src" / "sfumato"
+OUTSIDE = ("methods", "metrics", "attacks", "networks")  # rooms that never see private pixels in the clear
+ASKABLE = {  # what they may use of the core: questions and handles, no noise, no ledger, no replay
+    "Budget", "GaussianSum", "Mechanism", "NoisyChoice", "PrivateImages", "Pupil", "Query", "ShardedAnswers", "Teachers",
+    "noisy_gradient",
+}  # fmt: skip
+SNOOPING = {"builtins", "ctypes", "gc", "importlib", "inspect", "marshal", "pickle", "random", "sys", "weakref", "os"}
+REFLECTION = {
+    "__import__",
+    "compile",
+    "delattr",
+    "eval",
+    "exec",
+    "getattr",
+    "globals",
+    "locals",
+    "open",
+    "setattr",
+    "vars",
+}
+HARMLESS_DUNDERS = {"__call__", "__getitem__", "__init__", "__name__", "__post_init__"}
+RANDOMNESS = {
+    "np.random", "numpy.random", "torch.bernoulli", "torch.manual_seed", "torch.multinomial", "torch.normal", "torch.rand",
+    "torch.randint", "torch.randn", "torch.random", "torch.randperm", "torch.seed",
+}  # fmt: skip
+
+
+def dotted(node: ast.expr) -> str:
+    if isinstance(node, ast.Attribute):
+        return f"{dotted(node.value)}.{node.attr}"
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+def in_outer_room(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """Ways around the ledger."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            yield from _imports(node)
+        elif isinstance(node, ast.Attribute):
+            owner = dotted(node.value)
+            if node.attr.startswith("_") and owner not in ("self", "cls") and node.attr not in HARMLESS_DUNDERS:
+                yield node.lineno, f"reads the hidden attribute {node.attr}"
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in REFLECTION:
+            yield node.lineno, f"calls {node.func.id}, which can look around the ledger"
+
+
+def _imports(node: ast.Import | ast.ImportFrom) -> Iterator[tuple[int, str]]:
+    modules = [alias.name for alias in node.names] if isinstance(node, ast.Import) else [node.module or ""]
+    for module in modules:
+        if module.split(".")[0] in SNOOPING:
+            yield node.lineno, f"imports {module}, which can look around the ledger"
+        if module.startswith(("sfumato.privacy.", "sfumato.data", "sfumato.bench", "sfumato.release")):
+            yield node.lineno, f"imports {module}, which is out of bounds here"
+        if module == "sfumato.privacy":
+            imported = {alias.name for alias in node.names} if isinstance(node, ast.ImportFrom) else {"the whole core"}
+            for name in sorted(imported - ASKABLE):
+                yield node.lineno, f"imports {name} from the core; it may only ask"
+
+
+def in_core(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """Randomness in the core comes from noise.py alone."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and dotted(node) in RANDOMNESS:
+            yield node.lineno, f"draws randomness ({dotted(node)}) outside noise.py"
+
+
+def anywhere(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """Pickle runs code from files; no part of the product loads or writes one."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            modules = [a.name for a in node.names] if isinstance(node, ast.Import) else [node.module or ""]
+            if {"pickle", "marshal", "shelve", "dill"} & {m.split(".")[0] for m in modules}:
+                yield node.lineno, "imports pickle or its kin"
+        if isinstance(node, ast.Call) and dotted(node.func) in ("torch.load", "torch.save"):
+            yield node.lineno, f"calls {dotted(node.func)}, which pickles"
+        if isinstance(node, ast.keyword) and node.arg == "allow_pickle" and getattr(node.value, "value", True):
+            yield node.lineno, "allows pickle"
+
+
+def problems(path: Path, *, room: str) -> list[str]:
+    tree = ast.parse(path.read_text("utf-8"))
+    found = list(anywhere(tree))
+    if room in OUTSIDE:
+        found += in_outer_room(tree)
+    if room == "privacy" and path.name != "noise.py":
+        found += in_core(tree)
+    return [f"{path}:{line}: {what}" for line, what in sorted(set(found))]
+
+
+def main(named: list[str]) -> int:
+    """The named files as if they were methods, or the whole source tree."""
+    if named:
+        found = [p for name in named for p in problems(Path(name), room="methods")]
+    else:
+        files = sorted(SOURCE.rglob("*.py"))
+        found = [p for file in files for p in problems(file, room=file.relative_to(SOURCE).parts[0])]
+    print("\n".join(found) if found else "boundary: nothing reaches around the ledger")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

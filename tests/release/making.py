@@ -1,0 +1,74 @@
+"""Small releases for tests, and what an attacker can do to them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import torch
+
+from sfumato.privacy import GaussianSum, Mechanism, epsilon_pld, epsilon_rdp, profile
+from sfumato.release import Certificate
+from sfumato.values import Images
+
+CLASSES = ("zero", "T-shirt/top", "../../up")
+DELTA = 1e-5
+CURVE = [0.1, 0.5, 1.0, 2.0]
+
+
+def make_images(*, count: int = 40, channels: int = 1, side: int = 8, logits: bool = False) -> Images:
+    draw = np.random.default_rng(7)
+    pixels = torch.from_numpy(draw.integers(0, 256, (count, channels, side, side), dtype=np.uint8))
+    labels = torch.from_numpy(draw.integers(0, len(CLASSES), count))
+    soft = torch.from_numpy(draw.normal(size=(count, 3)).astype(np.float32)) if logits else None
+    return Images(pixels, labels, CLASSES, soft)
+
+
+def make_certificate(images: Images, *mechanisms: Mechanism, **changes: Any) -> Certificate:
+    asked = mechanisms or (GaussianSum(noise_multiplier=4.5),)
+    epsilon = epsilon_pld(asked, DELTA)
+    values: dict[str, Any] = {
+        "guarantee": {
+            "level": "certified", "epsilon": epsilon, "delta": DELTA, "epsilon_rdp": epsilon_rdp(asked, DELTA),
+            "adjacency": "zero-out", "unit": "one image", "accountant": "PLD",
+        },
+        "budget": {"epsilon": epsilon * 1.001, "delta": DELTA},
+        "mechanisms": [{**m.to_dict(), "purpose": "mean embedding"} for m in asked],
+        "assumptions": ["one person, one image"],
+        "public": {
+            "count": 60_000, "channels": images.pixels.shape[1], "height": images.pixels.shape[2],
+            "width": images.pixels.shape[3], "classes": images.classes, "public_data": None,
+        },
+        "method": {"name": "dp-merf", "hyperparameters": {"features": 100, "rate": 0.001, "deep": True}},
+        "noise": {"source": "ChaCha20 keyed from OS entropy", "private": True, "lattice_bits": 20},
+        "profile": list(zip(CURVE, profile(asked, CURVE), strict=True)),
+        "versions": {"sfumato": "0.1.0"},
+        "samples": {"count": len(images), "has_logits": images.logits is not None},
+    }  # fmt: skip
+    return Certificate(**{**values, **changes})
+
+
+def renew_sums(folder: Path) -> None:
+    """What an attacker does after editing a file."""
+    files = sorted(p for p in folder.rglob("*") if p.is_file() and p.name != "SHA256SUMS")
+    lines = [f"{hashlib.sha256(p.read_bytes()).hexdigest()}  {p.relative_to(folder).as_posix()}\n" for p in files]
+    (folder / "SHA256SUMS").write_text("".join(lines))
+
+
+def edit_certificate(folder: Path, change: Callable[[dict[str, Any]], object]) -> None:
+    path = folder / "certificate.json"
+    values = json.loads(path.read_text("utf-8"))
+    change(values)
+    path.write_text(json.dumps(values, sort_keys=True, indent=2, ensure_ascii=False) + "\n", "utf-8")
+
+
+def edit_table(folder: Path, change: Callable[[Any], Any], **options: Any) -> None:
+    """Rewrite the shard through a function on its Arrow table."""
+    (shard,) = (folder / "data").glob("*.parquet")
+    table = change(pq.read_table(shard))
+    pq.write_table(table, shard, **{"compression": "none", "use_dictionary": False, **options})
