@@ -30,6 +30,7 @@ REFLECTION = {
     "setattr",
     "vars",
 }
+OUT_OF_BOUNDS = ("sfumato.privacy.", "sfumato.data", "sfumato.bench", "sfumato.release")
 HARMLESS_DUNDERS = {"__call__", "__getitem__", "__init__", "__name__", "__post_init__"}
 RANDOMNESS = {
     "np.random", "numpy.random", "torch.bernoulli", "torch.manual_seed", "torch.multinomial", "torch.normal", "torch.rand",
@@ -61,7 +62,8 @@ def _imports(node: ast.Import | ast.ImportFrom) -> Iterator[tuple[int, str]]:
     for module in modules:
         if module.split(".")[0] in SNOOPING:
             yield node.lineno, f"imports {module}, which can look around the ledger"
-        if module.startswith(("sfumato.privacy.", "sfumato.data", "sfumato.bench", "sfumato.release")):
+        parts = {f"{module}.{alias.name}" for alias in node.names} if isinstance(node, ast.ImportFrom) else set()
+        if any(m.startswith(OUT_OF_BOUNDS) for m in {module, *(parts if module == "sfumato" else ())}):
             yield node.lineno, f"imports {module}, which is out of bounds here"
         if module == "sfumato.privacy":
             imported = {alias.name for alias in node.names} if isinstance(node, ast.ImportFrom) else {"the whole core"}

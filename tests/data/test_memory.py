@@ -50,4 +50,3 @@ def test_npz_of_200_megabytes_is_streamed(tmp_path: Path, kind: type) -> None:
     assert total == rows * (1 if kind == np.uint8 else 255) + rows
     assert streamed < 60, f"{streamed} MB"
     assert whole > 150, "the measure itself must notice an array that is read whole"
-    print(streamed, whole)

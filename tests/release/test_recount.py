@@ -106,9 +106,13 @@ def configurations() -> list[tuple[list[dict[str, Any]], float]]:
     draw, found = random.Random(2), []
     while len(found) < 20:
         parts = [
-            gaussian(10 ** draw.uniform(-0.2, 1), sampling=10 ** draw.uniform(-3, -0.1), rounds=int(10 ** draw.uniform(0, 3)))
+            gaussian(
+                10 ** draw.uniform(-0.2, 1),
+                sampling=10 ** draw.uniform(-3, -0.1),
+                rounds=int(10 ** draw.uniform(0, 3)),
+            )
             for _ in range(draw.choice([1, 1, 2]))
-        ]  # fmt: skip
+        ]
         delta = 10 ** draw.uniform(-8, -4)
         if 0.05 < recount(parts, delta) < 30:
             found.append((parts, delta))

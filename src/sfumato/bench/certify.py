@@ -40,7 +40,8 @@ def certify(job: Job, plan: Plan, ledger: Ledger, noise: Noise, images: Images) 
     delta, spec = plan.budget.delta, plan.spec
     epsilon = epsilon_pld(mechanisms, delta) if private else None
     curve = _curve(mechanisms, epsilon) if epsilon is not None else []
-    hyperparameters = asdict(plan.synthesizer)  # type: ignore[call-overload]
+    settings = asdict(plan.synthesizer)  # type: ignore[call-overload]
+    hyperparameters = {name: str(value) if isinstance(value, tuple) else value for name, value in settings.items()}
     return Certificate.model_validate(
         {
             "guarantee": {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
@@ -74,10 +73,16 @@ def with_settings(synthesizer: Synthesizer, settings: Mapping[str, str]) -> Synt
         if name not in kinds:
             raise UsageError(f"Expected one of the settings {', '.join(kinds)}; got {name!r}.")
         try:
-            changed[name] = json.loads(text.lower()) if kinds[name] is bool else kinds[name](text)
-        except ValueError as error:
+            changed[name] = _typed(text, kinds[name])
+        except (ValueError, KeyError) as error:
             raise UsageError(f"Expected {name} as {kinds[name].__name__}, got {text!r}.") from error
     return replace(synthesizer, **changed)  # type: ignore[type-var]
+
+
+def _typed(text: str, kind: type[Any]) -> Any:
+    if kind is bool:
+        return {"true": True, "false": False}[text.lower()]
+    return tuple(float(part) for part in text.split(",")) if kind is tuple else kind(text)
 
 
 def make_release(

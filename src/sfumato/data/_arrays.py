@@ -145,7 +145,8 @@ def eight_bit(raw: NDArray[Any]) -> tuple[NDArray[np.uint8], NDArray[np.bool_]]:
         wide = raw.astype(np.float64)
         good = np.asarray(((wide >= 0) & (wide <= 1)).all(axis=axes))  # NaN is neither
         wide[~good] = 0
-        return np.rint(wide * 255).astype(np.uint8), good
+        wide *= 255  # in place: this block is the largest thing in memory
+        return np.rint(wide, out=wide).astype(np.uint8), good
     good = np.asarray(((raw >= 0) & (raw <= 255)).all(axis=axes))
     return np.where(good.reshape(-1, *(1,) * len(axes)), raw, 0).astype(np.uint8), good
 

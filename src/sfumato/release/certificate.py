@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import stat
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self
 
@@ -169,8 +170,8 @@ def read_certificate(folder: Path | str) -> Certificate:
     """The certificate of a release folder; its claims are read, not checked."""
     path = Path(folder) / "certificate.json"
     try:
-        if path.is_symlink():
-            raise _refused("Expected certificate.json to be a file, got a link.", path)
+        if not stat.S_ISREG(path.lstat().st_mode):
+            raise _refused("Expected certificate.json to be a file of its own, got a link, folder or pipe.", path)
         with path.open("rb") as file:
             text = file.read(LARGEST + 1)
     except OSError as error:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import re
+import stat
 import struct
 import zlib
 from collections.abc import Iterator, Sequence
@@ -40,8 +41,25 @@ def exported(name: str) -> bool:
 
 
 def shards(folder: Path) -> list[Path]:
-    """The Parquet files in order."""
-    return sorted(p for p in (folder / "data").glob("*.parquet") if _SHARD.fullmatch(f"data/{p.name}"))
+    """The Parquet files in order; a link or a pipe is none."""
+    found = (folder / "data").glob("*.parquet")
+    return sorted(p for p in found if _SHARD.fullmatch(f"data/{p.name}") and regular(p))
+
+
+def regular(path: Path) -> bool:
+    """Whether this is a file of its own: opening a pipe would wait for ever, a link leads elsewhere."""
+    return stat.S_ISREG(path.lstat().st_mode)
+
+
+def read_regular(path: Path, *, most: int) -> bytes:
+    """The bytes of a file that anyone may have put there."""
+    if not regular(path):
+        raise ValueError(f"{path.name} is not a regular file")
+    with path.open("rb") as file:
+        contents = file.read(most + 1)
+    if len(contents) > most:
+        raise ValueError(f"{path.name} is larger than {most} bytes")
+    return contents
 
 
 def class_folders(classes: Sequence[str]) -> list[str]:
@@ -73,7 +91,7 @@ def parquet_schema(classes: Sequence[str], logits: int | None) -> pa.Schema:
         "label": {"names": list(classes), "_type": "ClassLabel"},
     }
     if logits is not None:
-        fields.append(pa.field("logits", pa.list_(pa.float32(), logits)))
+        fields.append(pa.field("logits", pa.list_(pa.field("element", pa.float32()), logits)))
         features["logits"] = {
             "feature": {"dtype": "float32", "_type": "Value"},
             "length": logits,

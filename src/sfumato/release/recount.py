@@ -179,7 +179,7 @@ def _solve(grid: _Grid, delta: float) -> float:
     log_scale = grid.log_moment(tilt)
     low, high = _window(grid, tilt, log_scale, spread)
     first, masses = _compose(grid, tilt, low, high)
-    losses = (first + np.arange(masses.size)) * grid.step
+    losses = grid.step * (first + np.arange(masses.size, dtype=np.float64))
     masses, losses = masses[losses > 0], losses[losses > 0]
     # Without the tilt a mass m at loss l is m exp(log_scale - tilt * l). Relative to the Renyi bound, which is
     # near the answer, nothing that matters leaves the range of doubles; what overflows counts as too large.

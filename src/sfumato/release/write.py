@@ -172,7 +172,7 @@ def _write_shard(
                 columns = [pa.array(rows, schema.field("image").type), pa.array(labels[part])]
                 if logits is not None:
                     flat = pa.array(logits[part].ravel())
-                    columns.append(pa.FixedSizeListArray.from_arrays(flat, logits.shape[1]))
+                    columns.append(pa.FixedSizeListArray.from_arrays(flat, type=schema.field("logits").type))
                 writer.write_table(pa.Table.from_arrays(columns, schema=schema))
         file.flush()
         os.fsync(file.fileno())

@@ -1,0 +1,229 @@
+"""What every method is held to, the moment its file exists."""
+
+from __future__ import annotations
+
+import gc
+import json
+import math
+from collections.abc import Callable
+from dataclasses import fields
+from pathlib import Path
+from types import FunctionType, ModuleType
+
+import numpy as np
+import pytest
+import torch
+
+from sfumato import contracts
+from sfumato.bench.run import Job, make_release, plan_release
+from sfumato.contracts import Reading
+from sfumato.errors import SfumatoError
+from sfumato.privacy import Budget, Ledger, PrivateImages, Query, Recording
+from sfumato.release import verify
+from sfumato.values import Spec
+
+from toys import ToySource
+
+METHODS = list(contracts.names("methods"))
+CLASSES = ("round", "square", "tall")
+
+
+def shapes(count: int = 90, channels: int = 1) -> tuple[np.ndarray, np.ndarray]:
+    """Three kinds of 8x8 picture, with a little jitter."""
+    rng = np.random.default_rng(3)
+    yy, xx = np.mgrid[:8, :8]
+    kinds = [(yy - 3.5) ** 2 + (xx - 3.5) ** 2 < 9, (abs(yy - 3.5) < 3) & (abs(xx - 3.5) < 3), abs(xx - 3.5) < 1.5]
+    labels = np.arange(count) % 3
+    pixels = np.stack([np.roll(kinds[k] * 200, rng.integers(-1, 2), 1) for k in labels])[:, None]
+    return np.clip(pixels + rng.integers(0, 40, (count, channels, 8, 8)), 0, 255).astype(np.uint8), labels
+
+
+def quick(name: str) -> tuple[tuple[str, str], ...]:
+    """A few training steps are enough to see the boundary."""
+    method = contracts.find("methods", name)
+    return (("steps", "3"),) if any(f.name == "steps" for f in fields(method)) else ()
+
+
+def job(tmp_path: Path, name: str, pixels: np.ndarray, labels: np.ndarray, **changed: object) -> Job:
+    path = tmp_path / f"{abs(hash(labels.tobytes() + pixels.tobytes()))}.npz"
+    np.savez(path, x=pixels.transpose(0, 2, 3, 1), y=labels)
+    settings = {"epsilon": 1.0, "count": 12, "settings": quick(name), **changed}
+    return Job(str(path), name, reading=Reading(classes=CLASSES), **settings)
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+@pytest.mark.parametrize("name", METHODS)
+def test_it_makes_a_release_that_verifies_within_the_budget(name: str, channels: int, tmp_path: Path) -> None:
+    made = make_release(job(tmp_path, name, *shapes(channels=channels)), tmp_path / "r")
+    verdict = verify(made)
+    assert verdict.ok, verdict.text()
+    guarantee = json.loads((made / "certificate.json").read_text())["guarantee"]
+    assert 0 < guarantee["epsilon"] <= 1.0
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_it_runs_without_a_budget_and_says_so(name: str, tmp_path: Path) -> None:
+    made = make_release(job(tmp_path, name, *shapes(), epsilon=math.inf), tmp_path / "r")
+    assert not verify(made).ok
+    assert "NOT PRIVATE" in (made / "README.md").read_text()
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_plan_reads_no_pixel(name: str, tmp_path: Path) -> None:
+    class Blind(ToySource):
+        def chunks(self) -> object:
+            raise AssertionError("a plan read the data")
+
+    pixels, labels = shapes()
+    planned = plan_release(job(tmp_path, name, pixels, labels), source=Blind(pixels, labels, CLASSES))
+    assert planned.mechanisms
+    assert 0 < planned.epsilon <= 1.0
+    assert planned.seconds > 0
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_the_plan_is_what_is_charged(name: str, tmp_path: Path) -> None:
+    asked = job(tmp_path, name, *shapes())
+    planned = plan_release(asked)
+    made = make_release(asked, tmp_path / "r")
+    charged = json.loads((made / "certificate.json").read_text())["mechanisms"]
+    assert [{k: v for k, v in m.items() if k != "purpose"} for m in charged] == [
+        m.to_dict() for m in planned.mechanisms
+    ]
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_the_sampler_holds_no_handle_and_works_after_close(name: str) -> None:
+    pixels, labels = shapes()
+    source, budget = ToySource(pixels, labels, CLASSES), Budget(1.0, 1e-5)
+    method = contracts.find("methods", name).for_task(source.spec, budget)
+    from sfumato.bench.run import with_settings
+
+    private = PrivateImages.seal(source, Ledger(budget))
+    sampler = with_settings(method, dict(quick(name))).fit(private, None)
+    private.close()
+    images = sampler(torch.tensor([0, 1, 2, 2]))
+    assert images.pixels.shape == (4, 1, 8, 8)
+    assert images.pixels.dtype == torch.uint8
+    assert images.labels.tolist() == [0, 1, 2, 2]
+    assert not [thing for thing in reachable(sampler) if isinstance(thing, PrivateImages | Query | Ledger)]
+
+
+def reachable(root: object) -> list[object]:
+    """Everything that an object holds on to, modules and types aside."""
+    seen, todo, found = set(), [root], []
+    while todo:
+        thing = todo.pop()
+        if id(thing) in seen or isinstance(thing, ModuleType | type):
+            continue
+        seen.add(id(thing))
+        found.append(thing)
+        if isinstance(thing, FunctionType):  # its globals are the module's, not its own
+            todo += [cell.cell_contents for cell in thing.__closure__ or () if cell.cell_contents is not None]
+            todo += list(thing.__defaults__ or ())
+        elif not isinstance(thing, dict) or "__builtins__" not in thing:
+            todo += gc.get_referents(thing)
+    return found
+
+
+def neighbours(pixels: np.ndarray, labels: np.ndarray) -> dict[str, tuple[np.ndarray, ...]]:
+    """Pairs of data sets that differ in one record, which becomes nothing; the hard cases first."""
+
+    def with_record(image: np.ndarray | int, label: int) -> tuple[np.ndarray, np.ndarray]:
+        more, marks = pixels.copy(), labels.copy()
+        more[7], marks[7] = image, label
+        return more, marks
+
+    def gone(data: tuple[np.ndarray, np.ndarray], record: int = 7) -> tuple[np.ndarray, ...]:
+        absent = data[1].copy()
+        absent[record] = -1
+        return (*data, data[0], absent)
+
+    lone = labels.copy()
+    lone[labels == 2] = 0
+    lone[7] = 2
+    checker = ((np.indices((8, 8)).sum(0) % 2) * 255).astype(np.uint8)
+    return {
+        "the first record": gone((pixels, labels), 0),
+        "the last record": gone((pixels, labels), len(labels) - 1),
+        "a white outlier": gone(with_record(255, 1)),
+        "a black record": gone(with_record(0, 0)),
+        "a checkerboard": gone(with_record(checker, 2)),
+        "the only one of its class": gone((pixels, lone)),
+        "a record that never had a class": (*with_record(200, -1), *with_record(0, -1)),
+    }
+
+
+@pytest.mark.parametrize("kind", neighbours(*shapes()))
+@pytest.mark.parametrize("name", METHODS)
+def test_record_and_replay_on_neighbours(name: str, kind: str, tmp_path: Path) -> None:
+    pixels, labels, other_pixels, other_labels = neighbours(*shapes())[kind]
+    recording = Recording()
+    first = make_release(job(tmp_path, name, pixels, labels), tmp_path / "a", recorded=recording)
+    second = make_release(job(tmp_path, name, other_pixels, other_labels), tmp_path / "b", replayed=recording)
+    assert not recording.violations, recording.violations
+    assert recording.answers, "nothing was asked"
+    assert files(first) == files(second), "the release depends on the record outside of the answers"
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_defaults_come_from_public_facts(name: str) -> None:
+    method = contracts.find("methods", name)
+    for spec in (
+        Spec(1000, 1, 28, 28, ("a",) * 10),
+        Spec(50_000, 3, 32, 32, ("a",) * 100),
+        Spec(200, 3, 64, 64, ("a",) * 2),
+    ):
+        made = method.for_task(spec, Budget(1.0, 1e-5))
+        assert made.plan(spec)
+        assert made.seconds(spec) > 0
+
+
+def leaks() -> dict[str, Callable[[PrivateImages], object]]:
+    """Methods that let something out around the ledger; record and replay must notice."""
+    from sfumato.privacy.private import unlock
+
+    return {
+        "class sizes": lambda private: np.bincount(unlock(private).labels[unlock(private).present]),
+        "a raw pixel": lambda private: unlock(private).pixels[7].sum() * unlock(private).present[7],
+        "a private mean": lambda private: unlock(private).pixels[unlock(private).present].mean(),
+        "how many are valid": lambda private: unlock(private).present.sum(),
+    }
+
+
+@pytest.mark.parametrize("leak", leaks())
+def test_replay_notices_a_leaky_method(leak: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    method = contracts.find("methods", METHODS[0])
+    honest = method.fit
+
+    def leaky(self: object, private: PrivateImages, public: object) -> object:
+        secret = int(
+            np.asarray(leaks()[leak](private)).astype(np.int64).sum() + np.asarray(leaks()[leak](private)).ravel()[-1]
+        )
+        sampler = honest(self, private, public)
+
+        def sample(labels: torch.Tensor) -> object:
+            images = sampler(labels)
+            images.pixels[0, 0, 0, 0] = secret % 251
+            return images
+
+        return sample
+
+    monkeypatch.setattr(method, "fit", leaky)
+    noticed = 0
+    for kind in ("a white outlier", "the last record", "the first record"):
+        (tmp_path / kind).mkdir()
+        try:
+            test_record_and_replay_on_neighbours(METHODS[0], kind, tmp_path / kind)
+        except AssertionError:
+            noticed += 1
+    assert noticed
+
+
+def test_an_unknown_method_is_a_clear_error() -> None:
+    with pytest.raises(SfumatoError, match="dp-merf"):
+        contracts.find("methods", "dp-murf")

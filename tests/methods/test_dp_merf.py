@@ -1,0 +1,134 @@
+"""DP-MERF: unit features, an unbiased distance, samples that follow the data, and determinism."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from sfumato.methods.dp_merf import DPMERF, class_sizes, features, squared_mmd
+from sfumato.networks.generator import PatchGenerator
+from sfumato.privacy import Budget, Ledger, PrivateImages, SeededNoise
+from sfumato.values import Images, Spec
+
+from toys import ToySource
+
+CLASSES = ("left", "right", "all")
+SMALL = DPMERF(frequencies=200, length_scales=(0.3,), steps=150, batch=96, latent=4, hidden=64, codes=4)
+
+
+def halves(count: int = 300) -> ToySource:
+    """Three kinds of 8x8 picture: bright on the left, on the right, everywhere; brightness varies."""
+    rng = np.random.default_rng(0)
+    labels = np.arange(count) % 3
+    masks = np.zeros((3, 1, 8, 8))
+    masks[0, ..., :4], masks[1, ..., 4:], masks[2] = 1, 1, 1
+    return ToySource(masks[labels] * rng.integers(120, 250, (count, 1, 1, 1)), labels, CLASSES)
+
+
+def fitted(method: DPMERF, source: ToySource, epsilon: float, noise_seed: int = 0) -> Images:
+    private = PrivateImages.seal(source, Ledger(Budget(epsilon, 1e-4)), noise=SeededNoise(noise_seed))
+    sampler = method.fit(private, None)
+    private.close()
+    return sampler(torch.arange(600) % 3)
+
+
+def test_features_have_unit_norm_for_every_image():
+    draw = torch.Generator().manual_seed(0)
+    images = torch.rand(50, 3 * 32 * 32, generator=draw)
+    images[0], images[1] = 0, 1
+    for scale in (0.01, 1.0, 100.0):
+        omega = torch.randn(123, 3 * 32 * 32, generator=draw) * scale
+        torch.testing.assert_close(features(images, omega).norm(dim=1), torch.ones(50))
+
+
+def test_features_approximate_the_gaussian_kernel():
+    draw = torch.Generator().manual_seed(0)
+    a, b = torch.rand(2, 64, generator=draw)
+    omega = torch.randn(40_000, 64, generator=draw) / 3
+    kernel = torch.exp(-(a - b).square().sum() / (2 * 9))
+    torch.testing.assert_close(features(a, omega) @ features(b, omega), kernel, atol=0.02, rtol=0)
+
+
+def test_the_distance_is_unbiased():
+    draw = torch.Generator().manual_seed(0)
+    omega = torch.randn(50, 4, generator=draw)
+    population = features(torch.rand(4_000, 4, generator=draw), omega)
+    batches = population[torch.randint(4_000, (1, 20_000 * 5), generator=draw)].reshape(20_000, 5, -1)
+    estimates = squared_mmd(batches, population.mean(0))
+    assert abs(estimates.mean()) < 4 * estimates.std() / math.sqrt(20_000)
+
+
+def test_class_sizes_are_never_below_their_noise():
+    sizes = class_sizes(torch.tensor([50.0, -3.0, 0.0]), share=0.25, noise=4.0)
+    assert sizes.tolist() == [100.0, 8.0, 8.0]
+
+
+def test_samples_follow_the_data_at_infinite_budget():
+    source = halves()
+    made = fitted(dataclasses.replace(SMALL, steps=400, length_scales=(0.8,)), source, math.inf)
+    for c in range(3):
+        ours = made.unit()[made.labels == c].mean(0)
+        theirs = torch.from_numpy(source.pixels[source.labels == c]).float().mean(0) / 255
+        assert (ours - theirs).abs().mean() < 0.05
+
+
+def test_a_private_fit_spends_within_the_budget_and_samples_every_class():
+    source = halves()
+    ledger = Ledger(Budget(1.0, 1e-4))
+    private = PrivateImages.seal(source, ledger)
+    sampler = dataclasses.replace(SMALL, steps=3).fit(private, None)
+    assert len(ledger.charges) == 1
+    private.close()
+    images = sampler(torch.tensor([2, 0, 1, 1]))
+    assert images.pixels.dtype == torch.uint8
+    assert images.pixels.shape == (4, 1, 8, 8)
+    assert images.classes == CLASSES
+
+
+def test_the_same_answers_give_the_same_bytes_whatever_the_global_seed():
+    quick = dataclasses.replace(SMALL, steps=5)
+    torch.manual_seed(1)
+    first = fitted(quick, halves(), 1.0)
+    torch.manual_seed(2)
+    before = torch.get_rng_state()
+    second = fitted(quick, halves(), 1.0)
+    assert torch.equal(first.pixels, second.pixels)
+    assert torch.equal(before, torch.get_rng_state())
+    assert not torch.equal(first.pixels, fitted(dataclasses.replace(quick, seed=1), halves(), 1.0).pixels)
+
+
+def test_an_empty_class_and_one_class_alone_are_no_trouble():
+    source = halves()
+    quick = dataclasses.replace(SMALL, steps=3)
+    gone = ToySource(source.pixels, np.where(source.labels == 1, 0, source.labels), CLASSES)
+    assert len(fitted(quick, gone, 1.0)) == 600
+    alone = ToySource(source.pixels, source.labels * 0, ("only",))
+    private = PrivateImages.seal(alone, Ledger(Budget(1.0, 1e-4)))
+    assert len(quick.fit(private, None)(torch.zeros(3, dtype=torch.int64))) == 3
+
+
+def test_two_calls_of_a_sampler_give_different_images():
+    private = PrivateImages.seal(halves(), Ledger(Budget(1.0, 1e-4)))
+    sampler = dataclasses.replace(SMALL, steps=3).fit(private, None)
+    labels = torch.zeros(5, dtype=torch.int64)
+    assert not torch.equal(sampler(labels).pixels, sampler(labels).pixels)
+
+
+@pytest.mark.parametrize("side", [8, 13, 28, 32, 64])
+@pytest.mark.parametrize("channels", [1, 3])
+def test_generator_makes_every_size(side: int, channels: int):
+    draw = torch.Generator().manual_seed(0)
+    network = PatchGenerator((channels, side, side), 5, latent=4, hidden=16, codes=4, draw=draw)
+    images = network(torch.randn(6, 4, generator=draw), torch.arange(6) % 5)
+    assert images.shape == (6, channels, side, side)
+    assert 0 <= images.min() <= images.max() <= 1
+
+
+def test_defaults_follow_public_facts():
+    few = DPMERF.for_task(Spec(1_438, 1, 8, 8, ("a",) * 10), Budget(1.0, 1e-4))
+    many = DPMERF.for_task(Spec(60_000, 1, 28, 28, ("a",) * 10), Budget(1.0, 1e-5))
+    assert few.seconds(Spec(1_438, 1, 8, 8, ("a",) * 10)) < many.seconds(Spec(60_000, 1, 28, 28, ("a",) * 10))
