@@ -13,8 +13,8 @@ from pathlib import Path
 SOURCE = Path(__file__).resolve().parents[1] / "src" / "sfumato"
 OUTSIDE = ("methods", "metrics", "attacks", "networks")  # rooms that never see private pixels in the clear
 ASKABLE = {  # what they may use of the core: questions and handles, no noise, no ledger, no replay
-    "Budget", "GaussianSum", "Mechanism", "NoisyChoice", "PrivateImages", "Pupil", "Query", "ShardedAnswers", "Teachers",
-    "noisy_gradient",
+    "Budget", "GaussianSum", "Mechanism", "NoisyChoice", "PrivateImages", "Pupil", "Query", "ShardedAnswers",
+    "Teachers", "noisy_gradient",
 }  # fmt: skip
 SNOOPING = {"builtins", "ctypes", "gc", "importlib", "inspect", "marshal", "pickle", "random", "sys", "weakref", "os"}
 REFLECTION = {
@@ -33,8 +33,8 @@ REFLECTION = {
 OUT_OF_BOUNDS = ("sfumato.privacy.", "sfumato.data", "sfumato.bench", "sfumato.release")
 HARMLESS_DUNDERS = {"__call__", "__getitem__", "__init__", "__name__", "__post_init__"}
 RANDOMNESS = {
-    "np.random", "numpy.random", "torch.bernoulli", "torch.manual_seed", "torch.multinomial", "torch.normal", "torch.rand",
-    "torch.randint", "torch.randn", "torch.random", "torch.randperm", "torch.seed",
+    "np.random", "numpy.random", "torch.bernoulli", "torch.manual_seed", "torch.multinomial", "torch.normal",
+    "torch.rand", "torch.randint", "torch.randn", "torch.random", "torch.randperm", "torch.seed",
 }  # fmt: skip
 
 

@@ -1,1 +1,59 @@
 """Sfumato: private image release under a guarantee that anyone can check."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from sfumato.bench.evaluate import evaluate_release
+    from sfumato.bench.run import Job, Plan, make_release, plan_release
+    from sfumato.contracts import Attack, Dataset, Metric, Reading, Synthesizer
+    from sfumato.errors import SfumatoError
+    from sfumato.release import Verdict, read_release
+    from sfumato.release import verify as verify_release
+    from sfumato.values import Images, Reference, Release, Score, Spec
+
+__all__ = [
+    "Attack",
+    "Dataset",
+    "Images",
+    "Job",
+    "Metric",
+    "Plan",
+    "Reading",
+    "Reference",
+    "Release",
+    "Score",
+    "SfumatoError",
+    "Spec",
+    "Synthesizer",
+    "Verdict",
+    "evaluate_release",
+    "make_release",
+    "plan_release",
+    "read_release",
+    "verify_release",
+]
+
+_HOMES = {
+    "Job": "bench.run",
+    "Plan": "bench.run",
+    "SfumatoError": "errors",
+    "Verdict": "release",
+    "evaluate_release": "bench.evaluate",
+    "make_release": "bench.run",
+    "plan_release": "bench.run",
+    "read_release": "release",
+    "verify_release": "release",
+    **dict.fromkeys(("Attack", "Dataset", "Metric", "Reading", "Synthesizer"), "contracts"),
+    **dict.fromkeys(("Images", "Reference", "Release", "Score", "Spec"), "values"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    # imported when first needed, so that `sfumato --help` and `sfumato verify` start fast
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    home = importlib.import_module(f"sfumato.{_HOMES[name]}")
+    return getattr(home, "verify" if name == "verify_release" else name)

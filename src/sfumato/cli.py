@@ -104,7 +104,7 @@ def plan(
     planned = plan_release(
         Job(data, method, _epsilon(epsilon, i_know), delta, public, None, reading, _settings(settings))
     )
-    spec, budget = planned.spec, planned.budget
+    spec, budget = planned.task.spec, planned.task.budget
     if as_json:
         _print_json({"spec": asdict(spec), "budget": asdict(budget), "epsilon": planned.epsilon, "method": method,
                      "seconds": planned.seconds, "mechanisms": [m.to_dict() for m in planned.mechanisms]})  # fmt: skip

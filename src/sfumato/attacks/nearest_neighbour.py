@@ -20,4 +20,4 @@ class NearestNeighbour(Attack):
     def score(self, release: Release, candidates: Images) -> Tensor:
         synthetic = release.images.unit().flatten(1)
         real = candidates.unit().flatten(1)
-        return torch.cat([-torch.cdist(part, synthetic).amin(1) for part in real.split(CHUNK)])
+        return torch.cat([-torch.cdist(part, synthetic).amin(1) for part in torch.split(real, CHUNK)])

@@ -13,14 +13,14 @@ from sfumato.release import Certificate
 from sfumato.values import Images
 
 if TYPE_CHECKING:
-    from sfumato.bench.run import Job, Plan
+    from sfumato.bench.run import Job, Task
 
 ADJACENCY = "zero-out: one record replaced by nothing, the number of records public"
 UNIT = "one image"
 _VERSIONS = ("sfumato", "torch", "numpy", "scipy", "dp-accounting", "cryptography", "pillow", "pyarrow")
 
 
-def assumptions_of(job: Job, plan: Plan) -> list[str]:
+def assumptions_of(job: Job) -> list[str]:
     """What must be true outside of the mathematics."""
     stated = [
         "The number of records, the image size, the colour mode and the list of classes are public knowledge.",
@@ -33,14 +33,14 @@ def assumptions_of(job: Job, plan: Plan) -> list[str]:
     return stated
 
 
-def certify(job: Job, plan: Plan, ledger: Ledger, noise: Noise, images: Images) -> Certificate:
+def certify(job: Job, task: Task, ledger: Ledger, noise: Noise, images: Images) -> Certificate:
     """Built from the charges as executed, never from the configuration."""
     mechanisms = [charge.mechanism for charge in ledger.charges]
-    private = noise.private and not math.isinf(plan.budget.epsilon)
-    delta, spec = plan.budget.delta, plan.spec
+    private = noise.private and not math.isinf(task.budget.epsilon)
+    delta, spec = task.budget.delta, task.spec
     epsilon = epsilon_pld(mechanisms, delta) if private else None
     curve = _curve(mechanisms, epsilon) if epsilon is not None else []
-    settings = asdict(plan.synthesizer)  # type: ignore[call-overload]
+    settings = asdict(task.synthesizer)  # type: ignore[call-overload]
     hyperparameters = {name: str(value) if isinstance(value, tuple) else value for name, value in settings.items()}
     return Certificate.model_validate(
         {
@@ -53,7 +53,7 @@ def certify(job: Job, plan: Plan, ledger: Ledger, noise: Noise, images: Images) 
                 "unit": UNIT,
                 "accountant": f"PLD, dp-accounting {version('dp-accounting')}",
             },
-            "budget": {"epsilon": plan.budget.epsilon if private else None, "delta": delta},
+            "budget": {"epsilon": task.budget.epsilon if private else None, "delta": delta},
             "mechanisms": [{"purpose": c.purpose, **c.mechanism.to_dict()} for c in ledger.charges],
             "assumptions": list(ledger.assumptions),
             "public": {

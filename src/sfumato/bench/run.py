@@ -36,33 +36,42 @@ class Job:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
-    """What a job will ask of the private data and cost, from public facts alone."""
+class Task:
+    """A job with what its data set makes public."""
 
     spec: Spec
     budget: Budget
     synthesizer: Synthesizer
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a job will ask of the private data and cost, from public facts alone."""
+
+    task: Task
     mechanisms: tuple[Mechanism, ...]
     epsilon: float
     seconds: float
 
 
-def plan_release(job: Job, *, source: Source | None = None) -> Plan:
-    """Noise, rounds and expected time; no private pixel is read."""
-    spec = (source or data.open_source(job.data, job.reading)).spec
+def task_of(job: Job, source: Source) -> Task:
+    """Budget and hyperparameters for a job; everything wrong with the request shows here."""
+    spec = source.spec
     budget = Budget.of(job.epsilon, count=spec.count, delta=job.delta)
     synthesizer = with_settings(contracts.find("methods", job.method).for_task(spec, budget), dict(job.settings))
     if synthesizer.needs_public and job.public is None:
         raise UsageError(f"Expected public images for {job.method}.", fix="name them with --public")
-    mechanisms = calibrate(synthesizer.plan(spec), epsilon=budget.epsilon, delta=budget.delta)
-    return Plan(
-        spec=spec,
-        budget=budget,
-        synthesizer=synthesizer,
-        mechanisms=mechanisms,
-        epsilon=epsilon_pld(mechanisms, budget.delta),
-        seconds=synthesizer.seconds(spec),
-    )
+    if job.count is not None and job.count < 1:
+        raise UsageError(f"Expected a count of at least 1, got {job.count}.")
+    return Task(spec, budget, synthesizer)
+
+
+def plan_release(job: Job, *, source: Source | None = None) -> Plan:
+    """Noise, rounds and expected time; no private pixel is read."""
+    task = task_of(job, source or data.open_source(job.data, job.reading))
+    epsilon, delta = task.budget.epsilon, task.budget.delta
+    mechanisms = calibrate(task.synthesizer.plan(task.spec), epsilon=epsilon, delta=delta)
+    return Plan(task, mechanisms, epsilon_pld(mechanisms, delta), task.synthesizer.seconds(task.spec))
 
 
 def with_settings(synthesizer: Synthesizer, settings: Mapping[str, str]) -> Synthesizer:
@@ -95,30 +104,30 @@ def make_release(
     out = Path(out).absolute()
     _refuse_bad_target(out, job.data)
     source = data.open_source(job.data, job.reading)
-    plan = plan_release(job, source=source)
+    task = task_of(job, source)
     with Lab.beside(out) as lab:
-        lab.remember(_identity(job, plan))
-        ledger = Ledger(plan.budget, lab.folder / "ledger.jsonl")
+        lab.remember(_identity(job, task))
+        ledger = Ledger(task.budget, lab.folder / "ledger.jsonl")
         try:
-            for statement in assumptions_of(job, plan):
+            for statement in assumptions_of(job):
                 ledger.assume(statement)
             noise, tape = recorded.recorder() if recorded else replayed.player() if replayed else (Noise(), None)
             private = PrivateImages.seal(source, ledger, folder=lab.folder, noise=noise, tape=tape)
             lab.note_bad_files(source)
             try:
-                sampler = plan.synthesizer.fit(private, _public(job, plan.spec))
+                sampler = task.synthesizer.fit(private, _public(job, task.spec))
             finally:
                 private.close()
-            images = _sample(sampler, plan.spec, job.count or plan.spec.count)
-            return write_release(out, images, certify(job, plan, ledger, noise, images))
+            images = _sample(sampler, task.spec, job.count or task.spec.count)
+            return write_release(out, images, certify(job, task, ledger, noise, images))
         finally:
             ledger.close()
 
 
-def _identity(job: Job, plan: Plan) -> dict[str, Any]:
+def _identity(job: Job, task: Task) -> dict[str, Any]:
     """What must be the same when a run is resumed."""
-    budget = {"epsilon": str(plan.budget.epsilon), "delta": plan.budget.delta}
-    return {**asdict(job), **budget, "spec": asdict(plan.spec), "hyperparameters": asdict(plan.synthesizer)}  # type: ignore[call-overload]
+    facts = {"budget": asdict(task.budget), "spec": asdict(task.spec)}
+    return {**asdict(job), **facts, "hyperparameters": asdict(task.synthesizer)}  # type: ignore[call-overload]
 
 
 def _public(job: Job, spec: Spec) -> Images | None:
@@ -133,8 +142,6 @@ def _sample(sampler: contracts.Sampler, spec: Spec, count: int) -> Images:
     """A balanced set: labels go round the classes, so they say nothing of the private class sizes."""
     import torch
 
-    if count < 1:
-        raise UsageError(f"Expected a count of at least 1, got {count}.")
     labels = torch.arange(count) % len(spec.classes)
     return sampler(labels)
 
