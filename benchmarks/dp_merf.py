@@ -106,8 +106,9 @@ def main() -> None:
     for rows in asked.rows:
         a, b = measured("ours", rows), measured("plain", rows)
         table.append({"rows": rows, **a, "plain_seconds": b["seconds"], "plain_mb": b["peak_mb"]})
-        print(f"{rows:8d} | {a['seconds']:7.1f} | {b['seconds']:7.1f} | {a['seconds'] / b['seconds']:10.2f} | "
-              f"{a['peak_mb']:7.0f} | {b['peak_mb']:8.0f} | {a['peak_mb'] / b['peak_mb']:12.2f}", flush=True)  # fmt: skip
+        time_ratio, memory_ratio = a["seconds"] / b["seconds"], a["peak_mb"] / b["peak_mb"]
+        print(f"{rows:8d} | {a['seconds']:7.1f} | {b['seconds']:7.1f} | {time_ratio:10.2f} | ", end="")
+        print(f"{a['peak_mb']:7.0f} | {b['peak_mb']:8.0f} | {memory_ratio:12.2f}", flush=True)
     if len(table) > 1:
         print(f"growth: time ~ rows^{growth(table, 'seconds'):.2f}, peak memory ~ rows^{growth(table, 'peak_mb'):.2f}")
     if asked.json:

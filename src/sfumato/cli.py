@@ -57,6 +57,7 @@ def release(
     label: Label = None,
     classes: Classes = None,
     skip_bad: SkipBad = False,
+    folders: Annotated[bool, typer.Option("--folders", help="Also write the images as class folders.")] = False,
     settings: Settings = None,
     i_know: Large = False,
     as_json: Json = False,
@@ -66,7 +67,7 @@ def release(
     from sfumato.release import read_certificate
 
     job = Job(data, method, _epsilon(epsilon, i_know), delta, public, count,
-              _reading(size, mode, label, classes, skip_bad), _settings(settings))  # fmt: skip
+              _reading(size, mode, label, classes, skip_bad), folders, _settings(settings))  # fmt: skip
     folder = make_release(job, out)
     certificate = read_certificate(folder)
     guarantee = certificate.guarantee
@@ -101,9 +102,8 @@ def plan(
     from sfumato.bench.run import Job, plan_release
 
     reading = _reading(size, mode, label, classes, skip_bad)
-    planned = plan_release(
-        Job(data, method, _epsilon(epsilon, i_know), delta, public, None, reading, _settings(settings))
-    )
+    job = Job(data, method, _epsilon(epsilon, i_know), delta, public, reading=reading, settings=_settings(settings))
+    planned = plan_release(job)
     spec, budget = planned.task.spec, planned.task.budget
     if as_json:
         _print_json({"spec": asdict(spec), "budget": asdict(budget), "epsilon": planned.epsilon, "method": method,

@@ -18,7 +18,7 @@ from sfumato import contracts
 from sfumato.bench.run import Job, make_release, plan_release
 from sfumato.contracts import Reading
 from sfumato.errors import SfumatoError
-from sfumato.privacy import Budget, Ledger, PrivateImages, Query, Recording
+from sfumato.privacy import Budget, Ledger, PrivateImages, Query, Recording, SeededNoise
 from sfumato.release import verify
 from sfumato.values import Spec
 
@@ -66,6 +66,18 @@ def test_it_runs_without_a_budget_and_says_so(name: str, tmp_path: Path) -> None
     made = make_release(job(tmp_path, name, *shapes(), epsilon=math.inf), tmp_path / "r")
     assert not verify(made).ok
     assert "NOT PRIVATE" in (made / "README.md").read_text()
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_seeded_noise_is_marked_wherever_it_appears(name: str, tmp_path: Path) -> None:
+    made = make_release(job(tmp_path, name, *shapes()), tmp_path / "r", noise=SeededNoise(0))
+    certificate = json.loads((made / "certificate.json").read_text())
+    assert certificate["guarantee"]["level"] == "not-private"
+    assert certificate["guarantee"]["epsilon"] is None
+    assert "NOT PRIVATE" in certificate["noise"]["source"]
+    assert "NOT PRIVATE" in (made / "README.md").read_text()
+    assert "NOT PRIVATE" in verify(made).text()
+    assert not verify(made).ok
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -159,11 +171,16 @@ def neighbours(pixels: np.ndarray, labels: np.ndarray) -> dict[str, tuple[np.nda
 def test_record_and_replay_on_neighbours(name: str, kind: str, tmp_path: Path) -> None:
     pixels, labels, other_pixels, other_labels = neighbours(*shapes())[kind]
     recording = Recording()
-    first = make_release(job(tmp_path, name, pixels, labels), tmp_path / "a", recorded=recording)
-    second = make_release(job(tmp_path, name, other_pixels, other_labels), tmp_path / "b", replayed=recording)
+    made = []
+    for records, marks, (noise, tape) in (
+        (pixels, labels, recording.recorder()),
+        (other_pixels, other_labels, recording.player()),
+    ):
+        out = tmp_path / f"release-{len(made)}"
+        made.append(make_release(job(tmp_path, name, records, marks), out, noise=noise, tape=tape))
     assert not recording.violations, recording.violations
     assert recording.answers, "nothing was asked"
-    assert files(first) == files(second), "the release depends on the record outside of the answers"
+    assert files(made[0]) == files(made[1]), "the release depends on the record outside of the answers"
 
 
 def files(folder: Path) -> dict[str, bytes]:

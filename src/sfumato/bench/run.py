@@ -13,7 +13,7 @@ from sfumato.bench.certify import assumptions_of, certify
 from sfumato.bench.lab import Lab
 from sfumato.contracts import Reading, Synthesizer
 from sfumato.errors import DataError, UsageError
-from sfumato.privacy import Budget, Ledger, Mechanism, Noise, PrivateImages, Recording, calibrate, epsilon_pld
+from sfumato.privacy import Budget, Ledger, Mechanism, Noise, PrivateImages, Tape, calibrate, epsilon_pld
 from sfumato.release import write_release
 from sfumato.values import Images, Source, Spec
 
@@ -32,6 +32,7 @@ class Job:
     public: str | None = None
     count: int | None = None
     reading: Reading = NO_READING
+    folders: bool = False  # also write the images as class folders
     settings: tuple[tuple[str, str], ...] = ()  # hyperparameters by name, as a user writes them
 
 
@@ -94,12 +95,11 @@ def _typed(text: str, kind: type[Any]) -> Any:
     return tuple(float(part) for part in text.split(",")) if kind is tuple else kind(text)
 
 
-def make_release(
-    job: Job, out: Path | str, *, replayed: Recording | None = None, recorded: Recording | None = None
-) -> Path:
+def make_release(job: Job, out: Path | str, *, noise: Noise | None = None, tape: Tape | None = None) -> Path:
     """Make the release of a job in the folder `out`, or resume a run that was killed.
 
-    Lab material lies beside it in `<out>.lab`. `recorded` and `replayed` are for the replay tests.
+    Lab material lies beside it in `<out>.lab`. Another `noise` or `tape` is for tests: seeded noise gives a
+    release that says NOT PRIVATE, and a recording's pair records or replays the run.
     """
     out = Path(out).absolute()
     _refuse_bad_target(out, job.data)
@@ -111,7 +111,7 @@ def make_release(
         try:
             for statement in assumptions_of(job):
                 ledger.assume(statement)
-            noise, tape = recorded.recorder() if recorded else replayed.player() if replayed else (Noise(), None)
+            noise = noise or Noise()
             private = PrivateImages.seal(source, ledger, folder=lab.folder, noise=noise, tape=tape)
             lab.note_bad_files(source)
             try:
@@ -119,7 +119,8 @@ def make_release(
             finally:
                 private.close()
             images = _sample(sampler, task.spec, job.count or task.spec.count)
-            return write_release(out, images, certify(job, task, ledger, noise, images))
+            certificate = certify(job, task, ledger, noise, images)
+            return write_release(out, images, certificate, export_folders=job.folders)
         finally:
             ledger.close()
 

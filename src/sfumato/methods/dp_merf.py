@@ -28,7 +28,7 @@ class DPMERF(Synthesizer):
     """
 
     frequencies: int = 2_000
-    length_scales: tuple[float, ...] = (0.4, 0.23, 0.14)  # times the square root of the number of pixels
+    length_scales: tuple[float, ...] = (0.28, 0.16, 0.1)  # times the square root of the number of pixels
     count_share: float = 0.01  # of a record's squared norm, spent on the size of its class
     steps: int = 700
     batch: int = 500
@@ -44,7 +44,7 @@ class DPMERF(Synthesizer):
         noise = 4 / budget.epsilon * len(spec.classes) / max(spec.count, 1)
         share = min(0.25, max(0.01, (noise / 0.05) ** 2))
         if spec.pixels <= 256:  # such images have few degrees of freedom, and should take seconds
-            return cls(frequencies=500, length_scales=(0.3, 0.2), count_share=share, steps=600, batch=200,
+            return cls(frequencies=500, length_scales=(0.3,), count_share=share, steps=600, batch=200,
                        latent=4, hidden=128)  # fmt: skip
         # The work of a step goes as frequencies times pixels.
         return cls(frequencies=max(1_000, min(2_000, 2_000 * 1_024 // spec.pixels)), count_share=share)

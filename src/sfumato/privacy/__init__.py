@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from sfumato.privacy.gradients import noisy_gradient
     from sfumato.privacy.private import PrivateImages, Query
     from sfumato.privacy.replay import Recording
+    from sfumato.privacy.tape import Tape
     from sfumato.privacy.teachers import Pupil, Teachers
 
 __all__ = [
@@ -31,6 +32,7 @@ __all__ = [
     "Recording",
     "SeededNoise",
     "ShardedAnswers",
+    "Tape",
     "Teachers",
     "calibrate",
     "epsilon_pld",
@@ -45,6 +47,7 @@ _HEAVY = {
     "Pupil": "teachers",
     "Query": "private",
     "Recording": "replay",
+    "Tape": "tape",
     "Teachers": "teachers",
     "calibrate": "accounting",
     "epsilon_pld": "accounting",
