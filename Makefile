@@ -28,7 +28,7 @@ demo: .venv/ready
 	@echo "  demo.lab/scores.md                  what it is worth (private)"
 
 test: .venv/ready check
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2
 
 check: .venv/ready
 	$(BIN)/ruff check .

@@ -9,6 +9,8 @@ import copy
 import math
 import os
 import pickle
+import subprocess
+import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -85,6 +87,56 @@ def a_record_moves_a_sum_by_at_most_its_bound() -> None:
                 assert not recording.violations, (name, record, recording.violations)
                 if name in ("plain", "huge"):
                     assert recording.worst > 0.9, "the check must come near the bound to mean something"
+
+
+@check
+def a_record_moves_one_bin_of_a_histogram_by_one() -> None:
+    data = toy()
+
+    def run(private: PrivateImages) -> None:
+        query = private.open(GaussianSum(noise_multiplier=0.01), purpose="votes")
+        votes = query.histogram(lambda image, label: (image.mean() * 20).long() - 8, bins=5)  # some fall outside
+        assert votes.shape == (5,)
+        inside = (data.pixels.reshape(120, -1).mean(1) / 255 * 20).astype(int) - 8
+        expected = [(inside == k).sum() for k in range(5)]
+        assert np.abs(votes.numpy() - expected).max() < 1.5
+
+    for record in range(3):
+        recording = replayed(run, data, data.without(record))
+        assert not recording.violations, recording.violations
+
+
+@check
+def data_is_streamed_and_does_not_fill_the_memory() -> None:
+    script = """
+import resource, sys
+import numpy as np, torch
+from pathlib import Path
+from sfumato.privacy import Budget, GaussianSum, Ledger, PrivateImages
+from sfumato.values import Spec
+
+class Big:
+    name, spec = "big", Spec(20_000, 3, 64, 64, ("a",))
+    def chunks(self):
+        for _ in range(20):
+            yield np.full((1000, 3, 64, 64), 7, np.uint8), np.zeros(1000, np.int64)
+
+def peak():
+    return next(int(l.split()[1]) for l in Path("/proc/self/status").read_text().splitlines() if "VmHWM" in l) / 1024
+
+torch.set_num_threads(1)
+row = lambda image, label: image.mean((1, 2))
+warm = PrivateImages.seal(type("Warm", (Big,), {"spec": Spec(10, 3, 64, 64, ("a",)), "chunks": lambda self: iter(
+    [(np.zeros((10, 3, 64, 64), np.uint8), np.zeros(10, np.int64))])})(), Ledger(Budget(float("inf"), 1e-6)))
+warm.open(GaussianSum(noise_multiplier=1.0), purpose="warm")(row, l2_bound=1.0)
+before = peak()
+private = PrivateImages.seal(Big(), Ledger(Budget(float("inf"), 1e-6)), folder=Path(sys.argv[1]))
+private.open(GaussianSum(noise_multiplier=1.0), purpose="big", microbatch=256)(row, l2_bound=1.0)
+print(peak() - before)
+"""
+    with tempfile.TemporaryDirectory() as folder:
+        done = subprocess.run([sys.executable, "-c", script, folder], capture_output=True, text=True, check=True)
+    assert float(done.stdout) < 120, f"246 MB of images took {done.stdout.strip()} MB of memory"
 
 
 @check

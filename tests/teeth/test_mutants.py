@@ -49,6 +49,11 @@ def absent_records_count(m: pytest.MonkeyPatch) -> None:
     m.setattr(rows.Vault, "batch", batch)
 
 
+def votes_count_twice(m: pytest.MonkeyPatch) -> None:
+    original = rows.bound_rows
+    m.setattr(rows, "bound_rows", lambda r, p, b, clip: original(r, p, b, clip=clip) * (2 if r.shape[1] == 1 else 1))
+
+
 def scaled_noise(factor: float) -> Patch:
     def patch(m: pytest.MonkeyPatch) -> None:
         original = noise.Noise.lattice_gaussian
@@ -229,6 +234,7 @@ MUTANTS: list[tuple[Patch, str]] = [
     (clip_to_twice_the_bound, "a_record_moves_a_sum_by_at_most_its_bound"),
     (nan_passes, "a_record_moves_a_sum_by_at_most_its_bound"),
     (absent_records_count, "a_record_moves_a_sum_by_at_most_its_bound"),
+    (votes_count_twice, "a_record_moves_one_bin_of_a_histogram_by_one"),
     (scaled_noise(0.0), "the_noise_has_the_declared_size"),
     (scaled_noise(0.5), "the_noise_has_the_declared_size"),
     (scaled_noise(0.9), "the_noise_has_the_declared_size"),

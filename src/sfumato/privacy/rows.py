@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import mmap
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -32,9 +33,9 @@ class Vault:
     def __init__(self, source: Source, *, folder: Path | None, noise: Noise, tape: Tape) -> None:
         self.spec, self.closed, self.noise, self.tape = source.spec, False, noise, tape
         self._file = None if folder is None else folder / "sealed.pixels"
+        self._mapped: mmap.mmap | None = None
         shape = (self.spec.count, *self.spec.shape)
-        if self._file is None:
-            self.pixels: NDArray[np.uint8] = np.zeros(shape, np.uint8)
+        self.pixels: NDArray[np.uint8] = np.zeros(shape if self._file is None else 0, np.uint8)
         labels, done = np.full(self.spec.count, -1, np.int64), 0
         with self._writer() as write:
             for pixels, chosen in source.chunks():
@@ -45,8 +46,10 @@ class Vault:
                 done += len(pixels)
         if done != self.spec.count:
             raise DataError(f"Expected {self.spec.count} records, got {done}.", where=source.name, fix="run again")
-        if self._file is not None:
-            self.pixels = np.memmap(self._file, np.uint8, "r", shape=shape) if done else np.zeros(shape, np.uint8)
+        if self._file is not None and done:
+            with self._file.open("rb") as file:
+                self._mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+            self.pixels = np.frombuffer(self._mapped, np.uint8).reshape(shape)
         self.labels = labels
         self.present = (labels >= 0) & (labels < len(self.spec.classes))
 
@@ -72,11 +75,14 @@ class Vault:
         present = torch.from_numpy(self.present[chosen])
         pixels = torch.from_numpy(np.ascontiguousarray(self.pixels[chosen])).float().div_(255)
         pixels[~present] = 0
+        if self._mapped is not None:
+            self._mapped.madvise(mmap.MADV_DONTNEED)  # or the pages we have read would count as our memory
         return pixels, torch.from_numpy(self.labels[chosen]).masked_fill(~present, 0), present
 
     def close(self) -> None:
         self.closed = True
         self.pixels, self.labels, self.present = (np.zeros(0, np.uint8),) * 3  # type: ignore[assignment]
+        self._mapped = None
         if self._file is not None:
             self._file.unlink(missing_ok=True)
 

@@ -79,7 +79,7 @@ class Verdict:
         shown = f["assumptions"][:6]
         more = [f"and {len(f['assumptions']) - 6} more in certificate.json"] if len(f["assumptions"]) > 6 else []
         lines.append("Assuming:")
-        for text in [*shown, *more, "no other release from the same private data, or their epsilons are added"]:
+        for text in [*shown, *more]:
             lines += _wrapped("  - ", text)
         lines.append("Not checkable here, because a release is not signed:")
         for text in (
