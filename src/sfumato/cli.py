@@ -196,6 +196,8 @@ def _epsilon(text: str, large_is_meant: bool) -> float:
         raise UsageError(
             f"Epsilon {epsilon:g} protects very little.", fix="use 10 or less, or add --i-know-epsilon-is-large"
         )
+    if epsilon == math.inf and any(c.isdigit() for c in text):
+        raise UsageError(f"Expected epsilon as a finite number, got {text!r}.", fix="write inf if you mean it")
     if epsilon == math.inf:
         print(
             "epsilon inf: no clipping, no noise. The result is NOT PRIVATE and must not be published.", file=sys.stderr

@@ -28,7 +28,7 @@ Kind = Literal["methods", "metrics", "attacks", "data"]
 class Synthesizer(ABC):
     """A way to make a synthetic data set: a frozen dataclass whose fields are public hyperparameters."""
 
-    needs_public: ClassVar[bool] = False
+    public_images: ClassVar[Literal["unused", "welcome", "needed"]] = "unused"
 
     @classmethod
     @abstractmethod

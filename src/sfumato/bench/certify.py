@@ -73,4 +73,5 @@ def certify(job: Job, task: Task, ledger: Ledger, noise: Noise, images: Images) 
 def _curve(mechanisms: list[Any], epsilon: float) -> list[tuple[float, float]]:
     """delta(epsilon) at fractions and multiples of the claimed epsilon."""
     points = [round(epsilon * factor, 6) for factor in (0.0, 0.25, 0.5, 0.75, 1.0, 1.25, 1.5, 2.0)]
-    return list(zip(points, profile(mechanisms, points), strict=True))
+    # losses are rounded up, so that a sure thing may come out a little above 1
+    return [(point, min(1.0, delta)) for point, delta in zip(points, profile(mechanisms, points), strict=True)]

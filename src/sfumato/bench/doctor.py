@@ -76,7 +76,11 @@ def _memory() -> Finding:
 def _locks() -> Finding:
     import fcntl
 
-    with tempfile.TemporaryFile(dir=Path.cwd()) as file:
+    try:
+        file = tempfile.TemporaryFile(dir=Path.cwd())  # noqa: SIM115 - closed below
+    except OSError as error:
+        return Finding("locks", False, f"nothing can be written here ({error.strerror}); run in another folder")
+    with file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import stat
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -28,6 +29,7 @@ class Lab:
     def __enter__(self) -> Self:
         try:
             self.folder.mkdir(mode=0o700, exist_ok=True)
+            self._keep_to_ourselves()
             (self.folder / "PRIVATE").write_text(NOTICE, "utf-8")
             self._lock = os.open(self.folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -45,6 +47,18 @@ class Lab:
             ) from error
         return self
 
+    def _keep_to_ourselves(self) -> None:
+        """A lab folder that was there before may be a link, another user's, or open to all."""
+        status = self.folder.lstat()
+        if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid():
+            raise EnvironmentProblem(
+                "Expected a lab folder of our own, got a link or another user's folder.",
+                where=self.folder,
+                fix="remove it, or choose another --out",
+            )
+        if stat.S_IMODE(status.st_mode) != 0o700:
+            self.folder.chmod(0o700)
+
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
@@ -54,7 +68,7 @@ class Lab:
         """Write down what this run is; a run that resumes must be the same one."""
         path, text = self.folder / "run.json", json.dumps(identity, indent=2, sort_keys=True, default=str)
         if path.exists():
-            if path.read_text("utf-8") != text:
+            if path.read_bytes() != text.encode():
                 raise UsageError(
                     "Expected the same job as the run that was started here, got another.",
                     where=path,
@@ -62,6 +76,11 @@ class Lab:
                 )
             return
         self.write("run.json", text)
+
+    def forget(self) -> None:
+        """Of a run that paid for nothing there is nothing to resume, so a corrected one may start here."""
+        for name in ("run.json", "ledger.jsonl"):
+            (self.folder / name).unlink(missing_ok=True)
 
     def write(self, name: str, text: str) -> Path:
         """A lab file, whole or not at all."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
@@ -12,13 +13,16 @@ from sfumato import contracts, data
 from sfumato.bench.certify import assumptions_of, certify
 from sfumato.bench.lab import Lab
 from sfumato.contracts import Reading, Synthesizer
-from sfumato.errors import DataError, UsageError
+from sfumato.errors import UsageError
 from sfumato.privacy import Budget, Ledger, Mechanism, Noise, PrivateImages, Tape, calibrate, epsilon_pld
 from sfumato.release import write_release
 from sfumato.values import Images, Source, Spec
 
 DEFAULT_METHOD = "dp-merf"
 NO_READING = Reading()
+MOST_EPSILON = 100  # loss distributions of more fill the memory and overflow
+MOST_IMAGES = 10**7  # a release is made in memory
+LONGEST_NAME = 200  # bytes; file systems allow 255, and `.lab` and `.tmp-<pid>` are put behind it
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,11 +63,18 @@ def task_of(job: Job, source: Source) -> Task:
     """Budget and hyperparameters for a job; everything wrong with the request shows here."""
     spec = source.spec
     budget = Budget.of(job.epsilon, count=spec.count, delta=job.delta)
+    if MOST_EPSILON < job.epsilon < math.inf:
+        raise UsageError(f"Expected epsilon up to {MOST_EPSILON}, got {job.epsilon:g}; beyond, it cannot be counted.",
+                         fix="use less, or inf for a release that is not private")  # fmt: skip
     synthesizer = with_settings(contracts.find("methods", job.method).for_task(spec, budget), dict(job.settings))
-    if synthesizer.needs_public and job.public is None:
+    if synthesizer.public_images == "needed" and job.public is None:
         raise UsageError(f"Expected public images for {job.method}.", fix="name them with --public")
-    if job.count is not None and job.count < 1:
-        raise UsageError(f"Expected a count of at least 1, got {job.count}.")
+    if synthesizer.public_images == "unused" and job.public is not None:
+        raise UsageError(f"{job.method} makes no use of public images.", fix="leave --public out")
+    if job.count is not None and not 1 <= job.count <= MOST_IMAGES:
+        raise UsageError(f"Expected a count from 1 to {MOST_IMAGES}, got {job.count}.")
+    if job.public is not None:
+        data.open_source(job.public, _public_reading(spec))
     return Task(spec, budget, synthesizer)
 
 
@@ -92,7 +103,12 @@ def with_settings(synthesizer: Synthesizer, settings: Mapping[str, str]) -> Synt
 def _typed(text: str, kind: type[Any]) -> Any:
     if kind is bool:
         return {"true": True, "false": False}[text.lower()]
-    return tuple(float(part) for part in text.split(",")) if kind is tuple else kind(text)
+    if kind is tuple:
+        return tuple(_typed(part, float) for part in text.split(","))
+    value = kind(text)
+    if kind is float and not math.isfinite(value):
+        raise ValueError("not finite")
+    return value
 
 
 def make_release(job: Job, out: Path | str, *, noise: Noise | None = None, tape: Tape | None = None) -> Path:
@@ -105,6 +121,7 @@ def make_release(job: Job, out: Path | str, *, noise: Noise | None = None, tape:
     _refuse_bad_target(out, job.data)
     source = data.open_source(job.data, job.reading)
     task = task_of(job, source)
+    public = _public(job, task.spec)
     with Lab.beside(out) as lab:
         lab.remember(_identity(job, task))
         ledger = Ledger(task.budget, lab.folder / "ledger.jsonl")
@@ -115,7 +132,7 @@ def make_release(job: Job, out: Path | str, *, noise: Noise | None = None, tape:
             private = PrivateImages.seal(source, ledger, folder=lab.folder, noise=noise, tape=tape)
             lab.note_bad_files(source)
             try:
-                sampler = task.synthesizer.fit(private, _public(job, task.spec))
+                sampler = task.synthesizer.fit(private, public)
             finally:
                 private.close()
             images = _sample(sampler, task.spec, job.count or task.spec.count)
@@ -123,6 +140,8 @@ def make_release(job: Job, out: Path | str, *, noise: Noise | None = None, tape:
             return write_release(out, images, certificate, export_folders=job.folders)
         finally:
             ledger.close()
+            if not ledger.charges:
+                lab.forget()
 
 
 def _identity(job: Job, task: Task) -> dict[str, Any]:
@@ -133,10 +152,11 @@ def _identity(job: Job, task: Task) -> dict[str, Any]:
 
 def _public(job: Job, spec: Spec) -> Images | None:
     """The public images in the private data's shape."""
-    if job.public is None:
-        return None
-    mode = "grey" if spec.channels == 1 else "colour"
-    return data.load(job.public, Reading(size=spec.height, mode=mode))  # type: ignore[arg-type]
+    return None if job.public is None else data.load(job.public, _public_reading(spec))
+
+
+def _public_reading(spec: Spec) -> Reading:
+    return Reading(size=spec.height, mode="grey" if spec.channels == 1 else "colour")
 
 
 def _sample(sampler: contracts.Sampler, spec: Spec, count: int) -> Images:
@@ -159,4 +179,8 @@ def _refuse_bad_target(out: Path, where: str) -> None:
     if not out.parent.is_dir():
         raise UsageError("Expected the folder around --out to exist.", where=out.parent, fix="create it first")
     if out.name.endswith(".lab"):
-        raise DataError("Expected a release name that does not end in .lab, which marks lab folders.", where=out)
+        raise UsageError("Expected a release name that does not end in .lab, which marks lab folders.", where=out,
+                         fix="choose another --out")  # fmt: skip
+    if len(os.fsencode(out.name)) > LONGEST_NAME:
+        raise UsageError(f"Expected a release name of at most {LONGEST_NAME} bytes.", where=out,
+                         fix="choose a shorter --out")  # fmt: skip
