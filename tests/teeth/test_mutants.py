@@ -177,6 +177,20 @@ def overlapping_shards(m: pytest.MonkeyPatch) -> None:
     m.setattr(teachers, "_deal", lambda order, k: torch.from_numpy(np.tile(order, (k, 1))))
 
 
+def empty_places_borrow_a_record(m: pytest.MonkeyPatch) -> None:
+    original = rows.Vault.batch
+
+    class Stubborn(torch.Tensor):
+        def __setitem__(self, where: object, value: object) -> None:
+            pass
+
+    def batch(self: rows.Vault, chosen: np.ndarray) -> tuple[torch.Tensor, ...]:
+        pixels, labels, present = original(self, chosen)
+        return pixels.as_subclass(Stubborn), labels, present
+
+    m.setattr(rows.Vault, "batch", batch)
+
+
 def teachers_unclipped(m: pytest.MonkeyPatch) -> None:
     original = teachers.bound_rows
     m.setattr(teachers, "bound_rows", lambda r, p, b, clip: original(r, p, b, clip=False))
@@ -261,6 +275,7 @@ MUTANTS: list[tuple[Patch, str]] = [
     (multiplicity_clipped_apart, "a_gradient_is_bounded_after_its_draws_are_averaged"),
     (one_teacher_for_a_batch, "an_answer_comes_from_one_independently_drawn_shard"),
     (overlapping_shards, "an_answer_comes_from_one_independently_drawn_shard"),
+    (empty_places_borrow_a_record, "an_answer_comes_from_one_independently_drawn_shard"),
     (teachers_unclipped, "an_answer_comes_from_one_independently_drawn_shard"),
     (rounds_for_free, "an_answer_comes_from_one_independently_drawn_shard"),
     (scores_unbounded, "a_choice_is_as_random_as_it_claims"),

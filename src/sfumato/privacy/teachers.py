@@ -7,7 +7,8 @@ through one teacher, as GS-WGAN does, or adding a second network uncounted, as D
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Any, Protocol
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
@@ -23,6 +24,9 @@ from sfumato.privacy.rows import bound_rows
 from sfumato.privacy.tape import Answer
 
 State = dict[str, Tensor]
+# what teachers know stays here: a handle that a method holds has no attribute with it
+_STATES: WeakKeyDictionary[Any, State] = WeakKeyDictionary()
+_SHARDS: WeakKeyDictionary[Any, Tensor] = WeakKeyDictionary()
 
 
 class Pupil(Protocol):
@@ -41,7 +45,7 @@ class Pupil(Protocol):
 class Teachers:
     """The teachers of one charge. All learn the same lessons, so that drawing one leaves no trace in it."""
 
-    __slots__ = ("__weakref__", "_asked", "_charge", "_ledger", "_pupil", "_shards", "_states", "mechanism")
+    __slots__ = ("__weakref__", "_asked", "_charge", "_ledger", "_pupil", "mechanism")
 
     def __init__(self, ledger: Ledger, charge: Charge, pupil: Pupil) -> None:
         if not isinstance(charge.mechanism, ShardedAnswers):
@@ -49,20 +53,21 @@ class Teachers:
         self._ledger, self._charge, self._pupil, self._asked = ledger, charge, pupil, 0
         self.mechanism = charge.mechanism
         begun = [pupil.begin(number) for number in range(self.mechanism.shards)]
-        self._states = {name: torch.stack([state[name] for state in begun]) for name in begun[0]}
-        self._shards: Tensor | None = None
+        _STATES[self] = {name: torch.stack([state[name] for state in begun]) for name in begun[0]}
 
     def learn(self, public: Tensor) -> None:
         """One lesson for every teacher, each on its own shard."""
         vault = unlock(self)
-        if self._shards is None:
-            self._shards = _deal(vault.noise.permutation(vault.spec.count), self.mechanism.shards)
+        if self not in _SHARDS:
+            _SHARDS[self] = _deal(vault.noise.permutation(vault.spec.count), self.mechanism.shards)
+        shards = _SHARDS[self]
         lesson = vmap(self._pupil.learn, in_dims=(0, 0, 0, 0, None), randomness="different")
-        pixels, labels, present = vault.batch(self._shards.clamp(min=0).flatten().numpy())
-        present &= (self._shards >= 0).flatten()
-        parts = [part.reshape(*self._shards.shape, *part.shape[1:]) for part in (pixels, labels, present)]
-        learnt = lesson(self._states, parts[0], parts[1], parts[2], public)
-        self._states = {name: value.detach() for name, value in learnt.items()}
+        pixels, labels, present = vault.batch(shards.clamp(min=0).flatten().numpy())
+        present &= (shards >= 0).flatten()
+        pixels[~present] = 0  # a place that is empty must not borrow a record of another shard
+        parts = [part.reshape(*shards.shape, *part.shape[1:]) for part in (pixels, labels, present)]
+        learnt = lesson(_STATES[self], parts[0], parts[1], parts[2], public)
+        _STATES[self] = {name: value.detach() for name, value in learnt.items()}
 
     def __call__(self, queries: Tensor, *, l2_bound: float) -> Tensor:
         """A noisy answer for each query: (queries, *answer)."""
@@ -70,7 +75,7 @@ class Teachers:
         self._asked += 1
         answered = vmap(self._pupil.answer)
         drawn = torch.from_numpy(vault.noise.drawn_shards(len(queries), self.mechanism.shards))
-        vectors = answered({name: value[drawn] for name, value in self._states.items()}, queries)
+        vectors = answered({name: value[drawn] for name, value in _STATES[self].items()}, queries)
         answer = vault.tape.recall(self._charge.number, number)
         if answer is None:
             for start in range(0, len(queries), self.mechanism.mark_block):
