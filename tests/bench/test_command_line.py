@@ -241,7 +241,7 @@ def wait_for(path: Path, running: subprocess.Popen[str], seconds: float = 60) ->
 
 def test_two_runs_at_once_leave_one_release(tmp_path: Path) -> None:
     data, out = tiny(tmp_path), tmp_path / "r"
-    both = [process(*request(data, out, steps=1_500)) for _ in range(2)]
+    both = [process(*request(data, out, steps=300)) for _ in range(2)]
     said = [run.communicate(timeout=120)[1] for run in both]
     codes = sorted(run.returncode for run in both)
     assert codes[0] == 0, said

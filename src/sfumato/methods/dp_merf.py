@@ -40,9 +40,10 @@ class DPMERF(Synthesizer):
 
     @classmethod
     def for_task(cls, spec: Spec, budget: Budget) -> Self:
-        # One Gaussian release needs a noise of about 4 / epsilon; class sizes should be known to 5 %.
+        # One Gaussian release needs a noise of about 4 / epsilon; class sizes should be known to 5 %,
+        # but not at more than a tenth of the budget: the digits do worse then.
         noise = 4 / budget.epsilon * len(spec.classes) / max(spec.count, 1)
-        share = min(0.25, max(0.01, (noise / 0.05) ** 2))
+        share = min(0.1, max(0.01, (noise / 0.05) ** 2))
         if spec.pixels <= 256:  # such images have few degrees of freedom, and should take seconds
             return cls(frequencies=500, length_scales=(0.3,), count_share=share, steps=600, batch=200,
                        latent=4, hidden=128)  # fmt: skip
