@@ -14,13 +14,14 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from bench.test_command_line import request, sfumato, tiny
 from sfumato.bench.lab import NOTICE, Lab
 from sfumato.bench.run import Job, make_release
 from sfumato.contracts import Reading, find
 from sfumato.errors import EnvironmentProblem, UsageError
 from sfumato.release import layout
 from sfumato.values import Images
+
+from commands import request, sfumato, tiny
 
 PUBLIC = {"SHA256SUMS", "README.md", "certificate.json", "preview.png", "data/train-00000-of-00001.parquet"}
 LAB = {"PRIVATE", "lock", "run.json", "ledger.jsonl", "tape/0000-00000000.npz"}
@@ -101,9 +102,10 @@ def searched(folder: Path) -> Iterator[tuple[str, bytes]]:
 
 
 def test_release_names_neither_path_nor_machine_nor_user(made: Path) -> None:
-    secrets = ["moriarty", "ward-seventeen", str(made.parent), socket.gethostname(), str(Path.home()), "r.lab"]
-    # as words, because a short user name such as "root" may be part of another
-    words = [f"{before}{getpass.getuser()}{after}" for before in ' "/' for after in ' "/\n']
+    secrets = ["moriarty", "ward-seventeen", str(made.parent), str(Path.home()), "r.lab"]
+    # as words, because a short name such as "root" or "vm" may be part of another, or of a picture's bytes
+    names = (getpass.getuser(), socket.gethostname())
+    words = [f"{before}{name}{after}" for name in names for before in ' "/' for after in ' "/\n']
     for name, raw in searched(made):
         text = raw.decode("latin-1")
         assert not [s for s in secrets + words if s in text], name
@@ -157,6 +159,13 @@ def test_working_copy_is_gone_before_anything_is_sampled(tmp_path: Path, monkeyp
 
 def test_working_copy_is_gone_after_data_that_could_not_be_read(tmp_path: Path) -> None:
     assert sfumato(*request(faces(tmp_path, bad=1), tmp_path / "r")).code == 3
+    assert files(tmp_path / "r.lab") <= LAB
+
+
+def test_working_copy_is_gone_after_data_that_broke_half_way(tmp_path: Path) -> None:
+    last = faces(tmp_path, bad=0) / "c" / "9.png"
+    last.write_bytes(last.read_bytes()[:-30])  # its header is whole, so it shows only when pixels are read
+    assert sfumato(*request(tmp_path / "faces", tmp_path / "r")).code == 3
     assert files(tmp_path / "r.lab") <= LAB
 
 

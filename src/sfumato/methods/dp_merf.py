@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from sfumato.contracts import Sampler, Synthesizer
+from sfumato.errors import UsageError
 from sfumato.networks.generator import PatchGenerator
 from sfumato.privacy import Budget, GaussianSum, PrivateImages
 from sfumato.progress import track
@@ -37,6 +38,21 @@ class DPMERF(Synthesizer):
     hidden: int = 512
     codes: int = 16
     seed: int = 0
+
+    def __post_init__(self) -> None:
+        whole = {"frequencies": self.frequencies, "steps": self.steps, "batch": self.batch, "latent": self.latent,
+                 "hidden": self.hidden, "codes": self.codes}  # fmt: skip
+        for name, value in whole.items():
+            if not 1 <= value <= 1_000_000:
+                raise UsageError(f"Expected {name} from 1 to 1000000, got {value}.")
+        if not self.length_scales or min(self.length_scales) <= 0:
+            raise UsageError(f"Expected length_scales above 0, got {self.length_scales}.")
+        if not 0 < self.count_share < 1:
+            raise UsageError(f"Expected count_share between 0 and 1, got {self.count_share}.")
+        if self.learning_rate <= 0 or not 0 <= self.seed < 2**31:
+            raise UsageError(
+                f"Expected learning_rate > 0 and a seed below 2^31, got {self.learning_rate}, {self.seed}."
+            )
 
     @classmethod
     def for_task(cls, spec: Spec, budget: Budget) -> Self:

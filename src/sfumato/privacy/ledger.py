@@ -147,12 +147,15 @@ class Ledger:
         match record["record"]:
             case "charge":
                 mechanism = mechanism_from_dict(record["mechanism"])
-                self._charges.append(Charge(len(self._charges), mechanism, record["purpose"]))
+                self._charges.append(Charge(len(self._charges), mechanism, str(record["purpose"])))
                 self._begun.append(0)
             case "begin":
-                self._begun[record["charge"]] += max(record["draws"], 1)
+                number, draws = record["charge"], record["draws"]
+                if not (type(number) is type(draws) is int and number >= 0 and draws >= 1):
+                    raise ValueError(f"a mark of {draws} draws on charge {number}")
+                self._begun[number] += draws
             case "assume":
-                self._assumptions.append(record["statement"])
+                self._assumptions.append(str(record["statement"]))
             case other:
                 raise ValueError(f"unknown record {other!r}")
 
@@ -162,6 +165,8 @@ class Ledger:
         if not records:
             journal.append(opening)
             return
+        if records[0].get("version") != opening["version"]:
+            raise journal.damaged(f"expected version {opening['version']}, got {records[0].get('version')}")
         if records[0] != opening:
             raise UsageError(
                 f"Expected the budget of the run that is resumed ({records[0]}), got another.",

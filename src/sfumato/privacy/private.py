@@ -16,7 +16,7 @@ from torch import Tensor
 
 from sfumato.errors import BudgetExceeded, UsageError, VerificationFailed
 from sfumato.privacy.ledger import Charge, Ledger
-from sfumato.privacy.mechanism import GaussianSum, NoisyChoice, ShardedAnswers
+from sfumato.privacy.mechanism import GaussianSum, Mechanism, NoisyChoice, ShardedAnswers
 from sfumato.privacy.noise import LATTICE_BITS, Noise
 from sfumato.privacy.rows import Rows, Vault, exact_sum
 from sfumato.privacy.tape import Answer, Tape
@@ -57,27 +57,31 @@ class PrivateImages:
     def open(self, mechanism: GaussianSum, *, purpose: str, microbatch: int | None = None) -> Query:
         """Pay for all rounds of a sum, then get the question to ask."""
         vault = unlock(self)
+        return _bind(Query(self.spec, self.ledger, self._pay(mechanism, purpose, vault), microbatch), vault)
+
+    def _pay(self, mechanism: Mechanism, purpose: str, vault: Vault) -> Charge:
+        """Charge, and make sure that the ledger knows of every draw that is on the tape."""
         charge = self.ledger.charge(mechanism, purpose=purpose)
-        if vault.tape.recorded(charge.number) > mechanism.rounds * mechanism.draws - self.ledger.unbegun(charge):
+        if vault.tape.draws(charge.number) > mechanism.rounds * mechanism.draws - self.ledger.unbegun(charge):
             raise VerificationFailed(
                 "The ledger is older than the answers beside it, so it does not count all that was spent.",
                 fix="restore the newest ledger, or choose another --out",
             )
-        return _bind(Query(self.spec, self.ledger, charge, microbatch), vault)
+        return charge
 
     def choose(self, mechanism: NoisyChoice, *, purpose: str, score: Contribution) -> int:
         """Pay, then pick the best of the candidates: `score` gives each a number in [0, 1] for one record."""
         from sfumato.privacy.selection import choose
 
         vault = unlock(self)
-        return choose(vault, self.ledger, self.ledger.charge(mechanism, purpose=purpose), score)
+        return choose(vault, self.ledger, self._pay(mechanism, purpose, vault), score)
 
     def teach(self, mechanism: ShardedAnswers, *, purpose: str, pupil: Pupil) -> Teachers:
         """Pay for all answers, then raise teachers on disjoint shards."""
         from sfumato.privacy.teachers import Teachers
 
         vault = unlock(self)
-        return _bind(Teachers(self.ledger, self.ledger.charge(mechanism, purpose=purpose), pupil), vault)
+        return _bind(Teachers(self.ledger, self._pay(mechanism, purpose, vault), pupil), vault)
 
     def close(self) -> None:
         """End all access, for ever; the working copy of the data is deleted."""

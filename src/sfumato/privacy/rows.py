@@ -36,22 +36,29 @@ class Vault:
         self._mapped: mmap.mmap | None = None
         shape = (self.spec.count, *self.spec.shape)
         self.pixels: NDArray[np.uint8] = np.zeros(shape if self._file is None else 0, np.uint8)
-        labels, done = np.full(self.spec.count, -1, np.int64), 0
+        self.labels = np.full(self.spec.count, -1, np.int64)
+        try:
+            self._fill(source)
+        except BaseException:
+            self.close()  # half a working copy must not stay behind
+            raise
+        if self._file is not None and self.spec.count:
+            with self._file.open("rb") as file:
+                self._mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+            self.pixels = np.frombuffer(self._mapped, np.uint8).reshape(shape)
+        self.present = (self.labels >= 0) & (self.labels < len(self.spec.classes))
+
+    def _fill(self, source: Source) -> None:
+        done = 0
         with self._writer() as write:
-            for pixels, chosen in source.chunks():
+            for pixels, labels in source.chunks():
                 if pixels.shape[1:] != self.spec.shape or done + len(pixels) > self.spec.count:
                     raise DataError("The data changed while it was read.", where=source.name, fix="run again")
-                labels[done : done + len(pixels)] = chosen
+                self.labels[done : done + len(pixels)] = labels
                 write(pixels, done)
                 done += len(pixels)
         if done != self.spec.count:
             raise DataError(f"Expected {self.spec.count} records, got {done}.", where=source.name, fix="run again")
-        if self._file is not None and done:
-            with self._file.open("rb") as file:
-                self._mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-            self.pixels = np.frombuffer(self._mapped, np.uint8).reshape(shape)
-        self.labels = labels
-        self.present = (labels >= 0) & (labels < len(self.spec.classes))
 
     @contextlib.contextmanager
     def _writer(self) -> Any:
@@ -63,7 +70,6 @@ class Vault:
             with os.fdopen(handle, "wb") as file:
                 yield lambda pixels, start: file.write(np.ascontiguousarray(pixels).data)
         except OSError as error:
-            self._file.unlink(missing_ok=True)
             raise EnvironmentProblem(
                 f"The working copy of the data could not be written ({error.strerror}).",
                 where=self._file,

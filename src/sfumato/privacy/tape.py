@@ -33,9 +33,8 @@ class Tape:
         self._answers: dict[tuple[int, int], Answer] = {}
         if folder is not None:
             folder.mkdir(mode=0o700, exist_ok=True)
-            for path in sorted(folder.glob("*-*.npz")):
-                charge, number = path.stem.split("-")
-                self._answers[int(charge), int(number)] = _load(path)
+            for path in sorted(folder.glob("*.npz")):
+                self._answers[_key(path)] = _load(path)
 
     def recall(self, charge: int, number: int) -> Answer | None:
         return self._answers.get((charge, number))
@@ -43,6 +42,10 @@ class Tape:
     def recorded(self, charge: int) -> int:
         """How many rounds of a charge have an answer."""
         return sum(key[0] == charge for key in self._answers)
+
+    def draws(self, charge: int) -> int:
+        """How many draws of noise the answers of a charge hold; a ledger with fewer begun is an old one."""
+        return sum(answer.draws for key, answer in self._answers.items() if key[0] == charge)
 
     def settle(self, charge: int, number: int, answer: Answer, *, exact: NDArray[np.int64], reach: float) -> Answer:
         """Keep an answer and hand it on.
@@ -74,11 +77,21 @@ def _save(path: Path, answer: Answer) -> None:
         ) from error
 
 
+def _key(path: Path) -> tuple[int, int]:
+    charge, dash, number = path.stem.partition("-")
+    if not (dash and charge.isdecimal() and number.isdecimal()):
+        raise VerificationFailed("Expected only recorded answers here.", where=path, fix="take that file away")
+    return int(charge), int(number)
+
+
 def _load(path: Path) -> Answer:
     try:
-        with np.load(path, allow_pickle=False) as packed:
-            return Answer(packed["total"].astype(np.int64, casting="safe"), int(packed["draws"]))
-    except (OSError, ValueError, KeyError, TypeError, zipfile.BadZipFile) as error:
+        with path.open("rb") as file, np.load(io.BytesIO(file.read()), allow_pickle=False) as packed:
+            answer = Answer(packed["total"].astype(np.int64, casting="safe"), int(packed["draws"]))
+        if answer.draws < 1:
+            raise ValueError("an answer without noise")
+    except (OSError, EOFError, ValueError, KeyError, TypeError, zipfile.BadZipFile) as error:
         raise VerificationFailed(
-            "A recorded answer is damaged.", where=path, fix="delete that file; the round counts as lost"
+            "A recorded answer is damaged.", where=path, fix="delete that file; its draws stay counted as lost"
         ) from error
+    return answer

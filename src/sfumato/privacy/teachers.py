@@ -85,7 +85,8 @@ class Teachers:
             exact = bound_rows(vectors.flatten(1), everyone, l2_bound, clip=noise_multiplier > 0).long().numpy()
             reach = 2 * 2.0**LATTICE_BITS  # two bounded vectors differ by at most twice the bound
             noisy = exact.ravel() + vault.noise.lattice_gaussian(exact.size, noise_multiplier * reach)
-            answer = vault.tape.settle(self._charge.number, number, Answer(noisy, 1), exact=exact, reach=reach)
+            told = Answer(noisy, len(queries))
+            answer = vault.tape.settle(self._charge.number, number, told, exact=exact, reach=reach)
         return torch.from_numpy(answer.total).double().mul(l2_bound * 2.0**-LATTICE_BITS).reshape(vectors.shape)
 
 
