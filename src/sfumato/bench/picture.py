@@ -18,7 +18,7 @@ def side_by_side(real: Images, synthetic: Images, path: Path) -> None:
     """Up to ten classes as rows: real images left, synthetic ones right."""
     classes = min(ROWS, len(real.classes))
     left, right = (_grid(images, classes) for images in (real, synthetic))
-    zoom = max(1, 40 // max(real.pixels.shape[2:]))
+    zoom = max(1, 64 // max(real.pixels.shape[2:]))
     halves = [
         Image.fromarray(g).resize((g.shape[1] * zoom, g.shape[0] * zoom), Image.Resampling.NEAREST)
         for g in (left, right)
