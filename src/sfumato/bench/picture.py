@@ -6,41 +6,38 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from PIL import Image, ImageDraw
+from PIL import Image, ImageDraw, ImageFont
 from torch import Tensor
 
 from sfumato.values import Images
 
-ROWS, PER_CLASS, GAP, HEAD = 10, 8, 2, 22
+ROWS, PER_CLASS, GAP, HEAD, MIDDLE = 10, 8, 4, 24, 16
 
 
 def side_by_side(real: Images, synthetic: Images, path: Path) -> None:
     """Up to ten classes as rows: real images left, synthetic ones right."""
-    classes = min(ROWS, len(real.classes))
-    left, right = (_grid(images, classes) for images in (real, synthetic))
-    zoom = max(1, 64 // max(real.pixels.shape[2:]))
-    halves = [
-        Image.fromarray(g).resize((g.shape[1] * zoom, g.shape[0] * zoom), Image.Resampling.NEAREST)
-        for g in (left, right)
-    ]
-    sheet = Image.new("RGB", (sum(h.width for h in halves) + 12, halves[0].height + HEAD), "white")
-    sheet.paste(halves[0], (0, HEAD))
-    sheet.paste(halves[1], (halves[0].width + 12, HEAD))
+    halves = [Image.fromarray(_grid(images, min(ROWS, len(real.classes)))) for images in (real, synthetic)]
+    start = halves[0].width + MIDDLE
+    sheet = Image.new("RGB", (start + halves[1].width, halves[0].height + HEAD), "white")
     draw = ImageDraw.Draw(sheet)
-    draw.text((4, 4), "REAL - private, lab only", fill="#b00020")
-    draw.text((halves[0].width + 16, 4), "SYNTHETIC", fill="black")
+    draw.text((2, 3), "REAL: private, lab only", fill="#b00020", font=ImageFont.load_default(14))
+    draw.text((start + 2, 3), "SYNTHETIC", fill="black", font=ImageFont.load_default(14))
+    sheet.paste(halves[0], (0, HEAD))
+    sheet.paste(halves[1], (start, HEAD))
     unfinished = path.with_suffix(".tmp.png")
     sheet.save(unfinished)
     unfinished.replace(path)
 
 
 def _grid(images: Images, classes: int) -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:
-    height, width = images.pixels.shape[2:]
+    zoom = max(1, 64 // max(images.pixels.shape[2:]))
+    height, width = (side * zoom for side in images.pixels.shape[2:])
     sheet = torch.full((classes * (height + GAP), PER_CLASS * (width + GAP), 3), 255, dtype=torch.uint8)
     for row in range(classes):
         for column, image in enumerate(_first(images, row)):
             top, start = row * (height + GAP), column * (width + GAP)
-            sheet[top : top + height, start : start + width] = image.expand(3, height, width).permute(1, 2, 0)
+            large = image.repeat_interleave(zoom, 1).repeat_interleave(zoom, 2)
+            sheet[top : top + height, start : start + width] = large.expand(3, height, width).permute(1, 2, 0)
     return sheet.numpy()
 
 
