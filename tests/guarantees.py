@@ -36,7 +36,7 @@ from sfumato.privacy import (
 )
 from sfumato.privacy import accounting as accounting_module
 
-from toys import ToySource, opened, toy
+from toys import ToySource, opened, query_keeps_alive, toy
 
 CHECKS: dict[str, Callable[[], None]] = {}
 LOUD = 5.0  # a noise multiplier that leaves the sums readable
@@ -558,3 +558,31 @@ def an_older_ledger_is_noticed() -> None:
         rolled_back = PrivateImages.seal(toy(), Ledger(Budget(1e6, 1e-5), folder / "ledger"), folder=folder)
         with pytest.raises(VerificationFailed):
             rolled_back.open(GaussianSum(noise_multiplier=LOUD), purpose="x")
+
+
+@check
+def a_resumed_query_repeats_its_answers_and_counts_what_was_lost() -> None:
+    with tempfile.TemporaryDirectory() as name:
+        folder, mechanism = Path(name), GaussianSum(rounds=40, sampling=0.5, noise_multiplier=LOUD)
+
+        def start() -> tuple[Ledger, object]:
+            ledger = Ledger(Budget(math.inf, 1e-5), folder / "ledger")
+            private = PrivateImages.seal(toy(), ledger, folder=folder)
+            query_keeps_alive.append(private)
+            return ledger, private.open(mechanism, purpose="rounds")
+
+        ledger, query = start()
+        assert query.rounds == 40
+        first = [query(flat, l2_bound=1.0) for _ in range(20)]  # two blocks of sixteen are begun by now
+        ledger.close()  # as if killed here
+        ledger, query = start()
+        assert query.rounds == 28, "twenty answers on the tape, twelve lost with their block, eight left"
+        again = [query(flat, l2_bound=1.0) for _ in first[:8]]
+        assert all(torch.equal(a, b) for a, b in zip(first, again, strict=False))
+        again += [query(flat, l2_bound=1.0) for _ in first[8:]]
+        assert all(torch.equal(a, b) for a, b in zip(first, again, strict=True))
+        again += [query(flat, l2_bound=1.0) for _ in range(8)]
+        assert len({tuple(a.tolist()) for a in again}) == 28
+        with pytest.raises(BudgetExceeded):
+            query(flat, l2_bound=1.0)
+        ledger.close()

@@ -235,7 +235,11 @@ def exact_sum_on_tape(m: pytest.MonkeyPatch) -> None:
 
 
 def rollback_unnoticed(m: pytest.MonkeyPatch) -> None:
-    m.setattr(tape.Tape, "recorded", lambda self, charge: 0)
+    m.setattr(tape.Tape, "draws", lambda self, charge: 0)
+
+
+def answers_not_recalled(m: pytest.MonkeyPatch) -> None:
+    m.setattr(tape.Tape, "recall", lambda self, charge, number: None)
 
 
 def any_delta_allowed(m: pytest.MonkeyPatch) -> None:
@@ -285,6 +289,7 @@ MUTANTS: list[tuple[Patch, str]] = [
     (spending_forgotten_when_calibrating, "a_calibrated_plan_keeps_the_budget"),
     (exact_sum_on_tape, "exact_sums_are_not_on_the_tape"),
     (rollback_unnoticed, "an_older_ledger_is_noticed"),
+    (answers_not_recalled, "a_resumed_query_repeats_its_answers_and_counts_what_was_lost"),
     (any_delta_allowed, "impossible_descriptions_cannot_be_made"),
 ]
 

@@ -57,31 +57,21 @@ class PrivateImages:
     def open(self, mechanism: GaussianSum, *, purpose: str, microbatch: int | None = None) -> Query:
         """Pay for all rounds of a sum, then get the question to ask."""
         vault = unlock(self)
-        return _bind(Query(self.spec, self.ledger, self._pay(mechanism, purpose, vault), microbatch), vault)
-
-    def _pay(self, mechanism: Mechanism, purpose: str, vault: Vault) -> Charge:
-        """Charge, and make sure that the ledger knows of every draw that is on the tape."""
-        charge = self.ledger.charge(mechanism, purpose=purpose)
-        if vault.tape.draws(charge.number) > mechanism.rounds * mechanism.draws - self.ledger.unbegun(charge):
-            raise VerificationFailed(
-                "The ledger is older than the answers beside it, so it does not count all that was spent.",
-                fix="restore the newest ledger, or choose another --out",
-            )
-        return charge
+        return _bind(Query(self.spec, self.ledger, _pay(self.ledger, vault, mechanism, purpose), microbatch), vault)
 
     def choose(self, mechanism: NoisyChoice, *, purpose: str, score: Contribution) -> int:
         """Pay, then pick the best of the candidates: `score` gives each a number in [0, 1] for one record."""
         from sfumato.privacy.selection import choose
 
         vault = unlock(self)
-        return choose(vault, self.ledger, self._pay(mechanism, purpose, vault), score)
+        return choose(vault, self.ledger, _pay(self.ledger, vault, mechanism, purpose), score)
 
     def teach(self, mechanism: ShardedAnswers, *, purpose: str, pupil: Pupil) -> Teachers:
         """Pay for all answers, then raise teachers on disjoint shards."""
         from sfumato.privacy.teachers import Teachers
 
         vault = unlock(self)
-        return _bind(Teachers(self.ledger, self._pay(mechanism, purpose, vault), pupil), vault)
+        return _bind(Teachers(self.ledger, _pay(self.ledger, vault, mechanism, purpose), pupil), vault)
 
     def close(self) -> None:
         """End all access, for ever; the working copy of the data is deleted."""
@@ -104,6 +94,17 @@ def unlock(handle: object) -> Vault:
     if vault.closed:
         raise UsageError("This private data set is closed: its fit is over.", fix="ask before fit returns")
     return vault
+
+
+def _pay(ledger: Ledger, vault: Vault, mechanism: Mechanism, purpose: str) -> Charge:
+    """Charge, and make sure that the ledger knows of every draw that is on the tape."""
+    charge = ledger.charge(mechanism, purpose=purpose)
+    if vault.tape.draws(charge.number) > mechanism.rounds * mechanism.draws - ledger.unbegun(charge):
+        raise VerificationFailed(
+            "The ledger is older than the answers beside it, so it does not count all that was spent.",
+            fix="restore the newest ledger, or choose another --out",
+        )
+    return charge
 
 
 def _bind(handle: _Q, vault: Vault) -> _Q:
