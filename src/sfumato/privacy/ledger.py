@@ -67,7 +67,7 @@ class Ledger:
         if self._journal is not None:
             try:
                 self._resume(self._journal)
-            except Exception:
+            except Exception:  # whatever it was is raised again; only the lock must not outlive it
                 self._journal.close()
                 raise
 
