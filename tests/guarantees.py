@@ -337,7 +337,7 @@ def the_handle_gives_nothing_away() -> None:
         with pytest.raises((TypeError, AttributeError)):
             attempt()
     assert {name for name in dir(private) if not name.startswith("__")} == {
-        "_refuse", "choose", "close", "ledger", "open", "seal", "spec", "teach"
+        "_refuse", "choose", "close", "ledger", "mapped", "open", "seal", "spec", "teach"
     }  # fmt: skip
 
 
@@ -347,14 +347,45 @@ def closed_means_closed() -> None:
         private = PrivateImages.seal(toy(), Ledger(Budget(1e6, 1e-5)), folder=Path(folder))
         query = private.open(GaussianSum(rounds=2, noise_multiplier=LOUD), purpose="before")
         query(flat, l2_bound=1.0)
+        mapped = private.mapped(lambda image: image / 2)
+        features = mapped.open(GaussianSum(rounds=2, noise_multiplier=LOUD), purpose="features")
+        features(flat, l2_bound=1.0)
+        assert (Path(folder) / "sealed.features0").stat().st_mode & 0o777 == 0o600
         private.close()
         for attempt in (
             lambda: query(flat, l2_bound=1.0),
             lambda: private.open(GaussianSum(noise_multiplier=LOUD), purpose="after"),
+            lambda: features(flat, l2_bound=1.0),
+            lambda: mapped.open(GaussianSum(noise_multiplier=LOUD), purpose="after"),
+            lambda: private.mapped(lambda image: image),
         ):
             with pytest.raises(SfumatoError):
                 attempt()
-        assert not (Path(folder) / "sealed.pixels").exists()
+        assert not list(Path(folder).glob("sealed.*"))
+
+
+@check
+def a_feature_depends_on_its_own_image_alone() -> None:
+    def against_the_others(image: torch.Tensor) -> torch.Tensor:
+        return image - image.mean(0, keepdim=True)  # over channels of one image, or over a batch if that leaked in
+
+    data = toy(6)
+    data.pixels[3] = 255
+    total = np.zeros(16)
+    for record in range(6):
+        alone = toy(6)
+        alone.pixels[:] = data.pixels
+        alone.labels[np.arange(6) != record] = -1
+        private = PrivateImages.seal(alone, Ledger(Budget(math.inf, 1e-5)))
+        query = private.mapped(against_the_others).open(GaussianSum(noise_multiplier=0.0), purpose="one")
+        total += query(flat, l2_bound=1.0).numpy()
+        query_keeps_alive.append(private)
+    private = PrivateImages.seal(data, Ledger(Budget(math.inf, 1e-5)))
+    together = private.mapped(against_the_others).open(GaussianSum(noise_multiplier=0.0), purpose="all")
+    assert np.allclose(together(flat, l2_bound=1.0).numpy(), total, atol=1e-4)
+    seen: list[torch.Size] = []
+    private.mapped(lambda image: (seen.append(image.shape), image)[1])
+    assert set(seen) == {torch.Size((1, 4, 4))}, "a feature map saw a batch"
 
 
 @check

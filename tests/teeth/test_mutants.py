@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from sfumato.privacy import accounting, journal, ledger, noise, private, rows, selection, tape, teachers
+from sfumato.privacy import accounting, journal, ledger, noise, private, rows, selection, tape, teachers, vault
 
 import guarantees
 
@@ -40,13 +40,13 @@ def nan_passes(m: pytest.MonkeyPatch) -> None:
 
 
 def absent_records_count(m: pytest.MonkeyPatch) -> None:
-    original = rows.Vault.batch
+    original = vault.Vault.batch
 
-    def batch(self: rows.Vault, chosen: np.ndarray) -> tuple[torch.Tensor, ...]:
+    def batch(self: vault.Vault, chosen: np.ndarray) -> tuple[torch.Tensor, ...]:
         pixels, labels, present = original(self, chosen)
         return pixels + 10.0 * ~present[:, None, None, None], labels, torch.ones_like(present)
 
-    m.setattr(rows.Vault, "batch", batch)
+    m.setattr(vault.Vault, "batch", batch)
 
 
 def votes_count_twice(m: pytest.MonkeyPatch) -> None:
@@ -149,7 +149,7 @@ def torn_record_forgotten(m: pytest.MonkeyPatch) -> None:
 
 
 def close_does_nothing(m: pytest.MonkeyPatch) -> None:
-    m.setattr(rows.Vault, "close", lambda self: None)
+    m.setattr(vault.Vault, "close", lambda self: None)
 
 
 def handle_has_items(m: pytest.MonkeyPatch) -> None:
@@ -178,17 +178,17 @@ def overlapping_shards(m: pytest.MonkeyPatch) -> None:
 
 
 def empty_places_borrow_a_record(m: pytest.MonkeyPatch) -> None:
-    original = rows.Vault.batch
+    original = vault.Vault.batch
 
     class Stubborn(torch.Tensor):
         def __setitem__(self, where: object, value: object) -> None:
             pass
 
-    def batch(self: rows.Vault, chosen: np.ndarray) -> tuple[torch.Tensor, ...]:
+    def batch(self: vault.Vault, chosen: np.ndarray) -> tuple[torch.Tensor, ...]:
         pixels, labels, present = original(self, chosen)
         return pixels.as_subclass(Stubborn), labels, present
 
-    m.setattr(rows.Vault, "batch", batch)
+    m.setattr(vault.Vault, "batch", batch)
 
 
 def teachers_unclipped(m: pytest.MonkeyPatch) -> None:
@@ -218,6 +218,15 @@ def gaussian_rounds_not_composed(m: pytest.MonkeyPatch) -> None:
 def spending_forgotten_when_calibrating(m: pytest.MonkeyPatch) -> None:
     original = accounting.calibrate
     m.setattr(accounting, "calibrate", lambda ms, *, epsilon, delta, spent: original(ms, epsilon=epsilon, delta=delta))
+
+
+def features_of_a_batch(m: pytest.MonkeyPatch) -> None:
+    m.setattr(vault.torch.func, "vmap", lambda feature, **_: feature)
+
+
+def features_stay(m: pytest.MonkeyPatch) -> None:
+    original = vault.Records.close
+    m.setattr(vault.Records, "close", lambda self: None if self._kind == np.float16 else original(self))
 
 
 def exact_sum_on_tape(m: pytest.MonkeyPatch) -> None:
@@ -287,6 +296,8 @@ MUTANTS: list[tuple[Patch, str]] = [
     (half_epsilon, "epsilon_is_never_below_the_closed_form"),
     (gaussian_rounds_not_composed, "epsilon_is_never_below_the_closed_form"),
     (spending_forgotten_when_calibrating, "a_calibrated_plan_keeps_the_budget"),
+    (features_of_a_batch, "a_feature_depends_on_its_own_image_alone"),
+    (features_stay, "closed_means_closed"),
     (exact_sum_on_tape, "exact_sums_are_not_on_the_tape"),
     (rollback_unnoticed, "an_older_ledger_is_noticed"),
     (answers_not_recalled, "a_resumed_query_repeats_its_answers_and_counts_what_was_lost"),

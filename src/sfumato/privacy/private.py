@@ -18,8 +18,9 @@ from sfumato.errors import BudgetExceeded, UsageError, VerificationFailed
 from sfumato.privacy.ledger import Charge, Ledger
 from sfumato.privacy.mechanism import GaussianSum, Mechanism, NoisyChoice, ShardedAnswers
 from sfumato.privacy.noise import LATTICE_BITS, Noise
-from sfumato.privacy.rows import Rows, Vault, exact_sum
+from sfumato.privacy.rows import Rows, exact_sum
 from sfumato.privacy.tape import Answer, Tape
+from sfumato.privacy.vault import DerivedVault, Vault
 from sfumato.values import Source, Spec
 
 if TYPE_CHECKING:
@@ -58,6 +59,16 @@ class PrivateImages:
         """Pay for all rounds of a sum, then get the question to ask."""
         vault = unlock(self)
         return _bind(Query(self.spec, self.ledger, _pay(self.ledger, vault, mechanism, purpose), microbatch), vault)
+
+    def mapped(self, feature: Callable[[Tensor], Tensor]) -> PrivateImages:
+        """The same records as a public map of one image (c, h, w) shows them; nothing comes out, so it is free."""
+        vault = unlock(self)
+        if isinstance(vault, DerivedVault):
+            raise UsageError("Expected images to map, got features.", fix="compose the two maps")
+        handle = PrivateImages()
+        derived = vault.derive(feature)
+        handle.spec, handle.ledger = derived.spec, self.ledger
+        return _bind(handle, derived)
 
     def choose(self, mechanism: NoisyChoice, *, purpose: str, score: Contribution) -> int:
         """Pay, then pick the best of the candidates: `score` gives each a number in [0, 1] for one record."""

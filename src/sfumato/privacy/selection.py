@@ -10,8 +10,9 @@ from sfumato.errors import UsageError
 from sfumato.privacy.ledger import Charge, Ledger
 from sfumato.privacy.mechanism import NoisyChoice
 from sfumato.privacy.noise import LATTICE_BITS
-from sfumato.privacy.rows import Rows, Vault
+from sfumato.privacy.rows import Rows
 from sfumato.privacy.tape import Answer
+from sfumato.privacy.vault import Vault
 
 
 def choose(vault: Vault, ledger: Ledger, charge: Charge, score: object) -> int:

@@ -1,0 +1,161 @@
+"""The private records themselves, and what answers are made with: reached by this package alone."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import mmap
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from sfumato.errors import DataError, EnvironmentProblem, UsageError
+from sfumato.privacy.noise import Noise
+from sfumato.privacy.tape import Tape
+from sfumato.progress import track
+from sfumato.values import Source, Spec
+
+Array = NDArray[Any]
+_STEP = 512  # records at a time when features are computed
+
+
+class Records:
+    """Equal-sized records, in memory or in a private file that is read through a memory map."""
+
+    def __init__(self, shape: tuple[int, ...], kind: type, *, file: Path | None) -> None:
+        self._file = file
+        self._mapped: mmap.mmap | None = None
+        self._shape, self._kind = shape, np.dtype(kind)
+        self.values: Array = np.zeros(shape if file is None else 0, kind)
+
+    @contextlib.contextmanager
+    def writer(self) -> Iterator[Callable[[Array, int], Any]]:
+        """A function that writes records from a place on, in order; when it is done they can be read."""
+        if self._file is None:
+            yield lambda values, start: self.values.__setitem__(slice(start, start + len(values)), values)
+            return
+        try:  # plain writes, because a full disk kills a process that writes through a memory map
+            handle = os.open(self._file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
+            with os.fdopen(handle, "wb") as file:
+                yield lambda values, start: file.write(np.ascontiguousarray(values, self._kind).data)
+        except OSError as error:
+            size = math.prod(self._shape) * self._kind.itemsize
+            raise EnvironmentProblem(
+                f"The working copy of the data could not be written ({error.strerror}).",
+                where=self._file,
+                fix=f"free {math.ceil(size / 1e6)} MB and run the same command again",
+            ) from error
+        if self._shape[0]:
+            with self._file.open("rb") as file:
+                self._mapped = mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+            self.values = np.frombuffer(mapped, self._kind).reshape(self._shape)
+
+    def take(self, chosen: NDArray[np.int64]) -> Tensor:
+        taken = torch.from_numpy(np.ascontiguousarray(self.values[chosen]))
+        if self._mapped is not None:
+            self._mapped.madvise(mmap.MADV_DONTNEED)  # or the pages we have read would count as our memory
+        return taken
+
+    def close(self) -> None:
+        self.values, self._mapped = np.zeros(0, self._kind), None
+        if self._file is not None:
+            self._file.unlink(missing_ok=True)
+
+
+class Vault:
+    """Pixels and labels of one data set.
+
+    Guarantee: records are read from a private working copy, never altered, and gone when it is closed.
+    """
+
+    def __init__(self, source: Source, *, folder: Path | None, noise: Noise, tape: Tape) -> None:
+        self.spec, self.closed, self.noise, self.tape = source.spec, False, noise, tape
+        self.folder, self._derived = folder, list[DerivedVault]()
+        self.labels = np.full(self.spec.count, -1, np.int64)
+        shape = (self.spec.count, *self.spec.shape)
+        self._records = Records(shape, np.uint8, file=None if folder is None else folder / "sealed.pixels")
+        try:
+            self._fill(source)
+        except BaseException:
+            self.close()  # half a working copy must not stay behind
+            raise
+        self.present = (self.labels >= 0) & (self.labels < len(self.spec.classes))
+
+    def _fill(self, source: Source) -> None:
+        done = 0
+        with self._records.writer() as write:
+            for pixels, labels in source.chunks():
+                if pixels.shape[1:] != self.spec.shape or done + len(pixels) > self.spec.count:
+                    raise DataError("The data changed while it was read.", where=source.name, fix="run again")
+                self.labels[done : done + len(pixels)] = labels
+                write(pixels, done)
+                done += len(pixels)
+            if done != self.spec.count:
+                raise DataError(f"Expected {self.spec.count} records, got {done}.", where=source.name, fix="run again")
+
+    @property
+    def pixels(self) -> Array:
+        return self._records.values
+
+    def batch(self, chosen: NDArray[np.int64]) -> tuple[Tensor, Tensor, Tensor]:
+        """Pixels in [0, 1], labels and presence of the chosen records; an absent record is all zero."""
+        present = torch.from_numpy(self.present[chosen])
+        pixels = self._records.take(chosen).float().div_(255)
+        pixels[~present] = 0
+        return pixels, torch.from_numpy(self.labels[chosen]).masked_fill(~present, 0), present
+
+    def derive(self, feature: Callable[[Tensor], Tensor]) -> DerivedVault:
+        derived = DerivedVault(self, feature, len(self._derived))
+        self._derived.append(derived)
+        return derived
+
+    def close(self) -> None:
+        self.closed = True
+        self.labels, self.present = np.zeros(0, np.int64), np.zeros(0, bool)
+        self._records.close()
+        for derived in self._derived:
+            derived.close()
+
+
+class DerivedVault(Vault):
+    """The same records as a public map of one image shows them; computed when first needed, and then kept.
+
+    Guarantee: a derived record depends on its own image alone, and is gone when the vault is closed.
+    """
+
+    def __init__(self, parent: Vault, feature: Callable[[Tensor], Tensor], number: int) -> None:
+        # one image at a time, by construction, as for rows
+        self._map = torch.func.vmap(feature)
+        with torch.no_grad():
+            shape = self._map(torch.zeros(1, *parent.spec.shape)).shape[1:]
+        if len(shape) != 3:
+            raise UsageError(f"Expected features of one image as (channels, height, width), got {tuple(shape)}.")
+        self.spec = Spec(parent.spec.count, *shape, parent.spec.classes)
+        self.closed, self.noise, self.tape = False, parent.noise, parent.tape
+        self.folder, self._derived, self._parent, self._ready = parent.folder, [], parent, False
+        self.labels, self.present = parent.labels, parent.present
+        file = None if parent.folder is None else parent.folder / f"sealed.features{number}"
+        # half precision: half the memory to read in every round
+        self._records = Records((parent.spec.count, *shape), np.float16, file=file)
+
+    def _compute(self) -> None:
+        with self._records.writer() as write, torch.no_grad():
+            starts = range(0, self.spec.count, _STEP)
+            for start in track(starts, what="features", total=len(starts)):
+                chosen = np.arange(start, min(start + _STEP, self.spec.count))
+                write(self._map(self._parent.batch(chosen)[0]).half().numpy(), start)
+        self._ready = True
+
+    def batch(self, chosen: NDArray[np.int64]) -> tuple[Tensor, Tensor, Tensor]:
+        """Features, labels and presence of the chosen records."""
+        if not self._ready:
+            self._compute()
+        present = torch.from_numpy(self.present[chosen])
+        labels = torch.from_numpy(self.labels[chosen]).masked_fill(~present, 0)
+        return self._records.take(chosen).float(), labels, present
