@@ -20,7 +20,7 @@ from sfumato.contracts import Reading
 from sfumato.errors import SfumatoError
 from sfumato.privacy import Budget, Ledger, PrivateImages, Query, Recording, SeededNoise
 from sfumato.release import verify
-from sfumato.values import Spec
+from sfumato.values import Images, Spec
 
 from toys import ToySource
 
@@ -44,10 +44,27 @@ def quick(name: str) -> tuple[tuple[str, str], ...]:
     return (("steps", "3"),) if any(f.name == "steps" for f in fields(method)) else ()
 
 
+def public_images(channels: int = 1) -> Images:
+    """Forty pictures that have nothing to do with the shapes."""
+    rng = np.random.default_rng(4)
+    return Images(
+        torch.from_numpy(rng.integers(0, 256, (40, channels, 8, 8), np.uint8)), torch.zeros(40).long(), ("x",)
+    )
+
+
+def wants_public(name: str) -> bool:
+    method = contracts.find("methods", name).for_task(Spec(90, 1, 8, 8, CLASSES), Budget(1.0, 1e-5))
+    return method.public_images == "needed"
+
+
 def job(tmp_path: Path, name: str, pixels: np.ndarray, labels: np.ndarray, **changed: object) -> Job:
     path = tmp_path / f"{abs(hash(labels.tobytes() + pixels.tobytes()))}.npz"
     np.savez(path, x=pixels.transpose(0, 2, 3, 1), y=labels)
     settings = {"epsilon": 1.0, "count": 12, "settings": quick(name), **changed}
+    if wants_public(name):
+        images = public_images(pixels.shape[1]).pixels.numpy().transpose(0, 2, 3, 1)
+        np.savez(tmp_path / "public.npz", x=images, y=np.zeros(40, np.int64))
+        settings["public"] = str(tmp_path / "public.npz")
     return Job(str(path), name, reading=Reading(classes=CLASSES), **settings)
 
 
@@ -112,12 +129,15 @@ def test_the_sampler_holds_no_handle_and_works_after_close(name: str) -> None:
     from sfumato.bench.run import with_settings
 
     private = PrivateImages.seal(source, Ledger(budget))
-    sampler = with_settings(method, dict(quick(name))).fit(private, None)
+    sampler = with_settings(method, dict(quick(name))).fit(private, public_images() if wants_public(name) else None)
     private.close()
     images = sampler(torch.tensor([0, 1, 2, 2]))
     assert images.pixels.shape == (4, 1, 8, 8)
     assert images.pixels.dtype == torch.uint8
-    assert images.labels.tolist() == [0, 1, 2, 2]
+    if images.logits is None:
+        assert images.labels.tolist() == [0, 1, 2, 2]
+    else:  # images that a teacher labels have the labels that it gives them
+        assert images.labels.tolist() == images.logits.argmax(1).tolist()
     assert not [thing for thing in reachable(sampler) if isinstance(thing, PrivateImages | Query | Ledger)]
 
 

@@ -1,0 +1,288 @@
+"""DP-ImgSyn (anonymous, TMLR submission 2024): public images, aligned to a private teacher and labelled by it.
+
+A teacher is trained by DP-SGD (step 1), one noisy sum measures the statistics of its features on the private
+images (step 1b), public images are moved until theirs fit (step 2, Algorithm 1), and the teacher labels them
+(step 3). The paper's step 1b adds noise to batches of activations, which bounds nothing that one record can
+change; here each record's means and second moments are one bounded row of one charged sum.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal, Self, cast
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from sfumato.contracts import Sampler, Synthesizer
+from sfumato.errors import UsageError
+from sfumato.networks.alignment import Form, Goal, Observed, Scattered, Teacher, Weights, align, targets_for
+from sfumato.networks.resnet import resnet18, resnet34
+from sfumato.networks.scattering import LinearHead, ScatteringFeatures
+from sfumato.privacy import Budget, GaussianSum, PrivateImages, Query, noisy_gradient
+from sfumato.progress import track
+from sfumato.values import Images, Spec
+
+TEACHERS = {"scattering": (0.1, 100.0), "resnet18-gn": (1.0, 0.5), "resnet34-gn": (1.0, 0.5)}  # bound, step size
+STARTS = ("public", "gaussian", "blurred")
+RESEARCH = ("paper", "code")  # statistics that are not private
+MOMENTUM, AVERAGING = 0.9, 0.95
+CHUNK = 500  # images that the teacher labels at a time
+
+
+@dataclass(frozen=True)
+class DPImgSyn(Synthesizer):
+    """Hyperparameters, all public; `steps` is the paper's k, chosen before anything is seen (its early stopping)."""
+
+    teacher: str = "scattering"
+    rounds: int = 800
+    sampling: float = 0.03
+    l2_bound: float = 0.0  # of a gradient; 0: what suits the teacher
+    rate: float = 1.0  # times the step size that suits the teacher
+    weight_decay: float = 0.0
+    width: int = 16  # of a ResNet's first stage; the paper has 64
+    steps: int = 0
+    start: str = "public"
+    blur: int = 7  # kernel of blurred noise
+    statistics: str = "sound"  # "paper", "code": as published, which is not private; for research at epsilon inf
+    statistics_share: float = 0.1  # of the budget
+    teacher_noise: float = 0.0  # noise multiplier of the teacher in such research
+    form: str = "code"  # of the losses: as in the authors' code, or as printed
+    align_rate: float = 0.1
+    align_batch: int = 80
+    feature_weight: float = 10.0
+    class_weight: float = 1.0
+    variation_weight: float = 2.5e-5
+    size_weight: float = 3e-8
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name, value, allowed in (
+            ("teacher", self.teacher, tuple(TEACHERS)),
+            ("start", self.start, STARTS),
+            ("statistics", self.statistics, ("sound", *RESEARCH)),
+            ("form", self.form, ("paper", "code")),
+        ):
+            if value not in allowed:
+                raise UsageError(f"Expected {name} as one of {', '.join(allowed)}; got {value!r}.")
+        whole = {"rounds": self.rounds, "width": self.width, "align_batch": self.align_batch, "steps": self.steps + 1,
+                 "seed": self.seed + 1}  # fmt: skip
+        for name, number in whole.items():
+            if not 1 <= number <= 2**31:
+                raise UsageError(f"Expected {name} as a whole number in its range, got {number}.")
+        if self.blur % 2 == 0 or not 1 <= self.blur <= 31:
+            raise UsageError(f"Expected blur as an odd kernel size up to 31, got {self.blur}.")
+        if not 0 < self.statistics_share < 1 or self.rate <= 0 or self.align_rate <= 0:
+            raise UsageError("Expected statistics_share between 0 and 1, and rate and align_rate above 0.")
+        least = min(self.l2_bound, self.weight_decay, self.teacher_noise, self.feature_weight, self.class_weight,
+                    self.variation_weight, self.size_weight)  # fmt: skip
+        if least < 0:
+            raise UsageError(f"Expected no weight, bound or noise below 0, got {least}.")
+
+    @property
+    def public_images(self) -> Literal["needed", "unused"]:  # type: ignore[override]
+        return "needed" if self.start == "public" else "unused"
+
+    @classmethod
+    def for_task(cls, spec: Spec, budget: Budget) -> Self:
+        # More rounds and longer steps pay when there is less noise; about 2,000 records a round keep the noise
+        # of sampling below that of privacy.
+        rounds = 400 if budget.epsilon < 0.5 else 800 if budget.epsilon < 5 else 1_000
+        # Without a bound gradients are ten times as long.
+        rate = 0.02 if math.isinf(budget.epsilon) else min(2.0, budget.epsilon**0.3)
+        return cls(rounds=rounds, sampling=min(0.5, max(0.03, 2_000 / max(spec.count, 1))), rate=round(rate, 3))
+
+    def plan(self, spec: Spec) -> Sequence[GaussianSum]:
+        share = self.statistics_share if self.steps else 0.0
+        teacher = GaussianSum(rounds=self.rounds, sampling=self.sampling, share=1 - share)
+        return [teacher, GaussianSum(share=share)] if self.steps else [teacher]
+
+    def seconds(self, spec: Spec) -> float:
+        image = 3e-4 * spec.pixels / 784  # a pass of one image through the scattering teacher
+        if self.teacher != "scattering":
+            image = 2e-3 * (spec.height * spec.width / 784) * (self.width / 16) ** 2
+        seen = self.rounds * self.sampling * spec.count
+        training = spec.count * image + 1e-5 * seen if self.teacher == "scattering" else 3 * seen * image
+        return 5 + 0.01 * self.rounds + training + spec.count * image * (1 + 3 * self.steps)
+
+    def fit(self, private: PrivateImages, public: Images | None) -> Sampler:
+        spec = private.spec
+        mechanisms = private.ledger.calibrate(*self.plan(spec))
+        if self.statistics in RESEARCH or self.teacher_noise:
+            mechanisms = self._research(private, mechanisms)
+        teacher = self._teach(private, mechanisms[0])  # step 1
+        start = self._start(spec, public)
+        draw = torch.Generator().manual_seed(self.seed)
+        if not self.steps:
+            return Labelled(teacher, spec.classes, start)
+        goal = self._measure(private, mechanisms[1], teacher, start(CHUNK))  # step 1b
+        weights = Weights(self.feature_weight, self.class_weight, self.variation_weight, self.size_weight)
+
+        def aligned(images: Tensor) -> tuple[Tensor, list[dict[str, float]]]:  # step 2
+            targets = targets_for(len(images), len(spec.classes))
+            return align(images, targets, teacher, goal, steps=self.steps, rate=self.align_rate, weights=weights,
+                         form=cast(Form, self.form), draw=draw)  # fmt: skip
+
+        return Labelled(teacher, spec.classes, start, aligned, batch=self.align_batch)
+
+    def _research(self, private: PrivateImages, mechanisms: Sequence[GaussianSum]) -> tuple[GaussianSum, ...]:
+        """The published statistics are bounded by nothing, so no budget but an infinite one can pay for them."""
+        if not math.isinf(private.ledger.budget.epsilon):
+            raise UsageError(
+                f"Expected epsilon inf for statistics={self.statistics} or teacher_noise: such a run is not private.",
+                fix="use --epsilon inf for research, or statistics=sound",
+            )
+        return replace(mechanisms[0], noise_multiplier=self.teacher_noise), *mechanisms[1:]
+
+    def _teach(self, private: PrivateImages, mechanism: GaussianSum) -> Teacher:
+        spec = private.spec
+        if self.teacher == "scattering":
+            features = ScatteringFeatures(*spec.shape)
+            sealed = private.mapped(lambda image: features(image[None])[0])
+            head = LinearHead(math.prod(features.shape), len(spec.classes))
+            self._train(sealed.open(mechanism, purpose="teacher"), head)
+            return Scattered(features, head).eval()
+        build = resnet18 if self.teacher == "resnet18-gn" else resnet34
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(self.seed)
+            network = build(spec.channels, len(spec.classes), width=self.width, norm="group")
+        self._train(private.open(mechanism, purpose="teacher"), network)
+        return Observed(network).eval()
+
+    def _train(self, query: Query, model: nn.Module) -> None:
+        """DP-SGD with momentum and a cosine; the weights that are kept are an average over the last rounds."""
+        bound, rate = TEACHERS[self.teacher]
+        optimizer = torch.optim.SGD(model.parameters(), rate * self.rate, MOMENTUM, weight_decay=self.weight_decay)
+        averages, rounds = [torch.zeros_like(p) for p in model.parameters()], query.rounds
+        for step in track(range(rounds), what="teacher", total=rounds):
+            for group in optimizer.param_groups:
+                group["lr"] = rate * self.rate * (0.1 + 0.45 * (1 + math.cos(math.pi * step / rounds)))
+            noisy_gradient(query, model, _cross_entropy, l2_bound=self.l2_bound or bound)
+            optimizer.step()
+            for average, weight in zip(averages, model.parameters(), strict=True):
+                average.lerp_(weight.detach(), 1 - AVERAGING)
+        for average, weight in zip(averages, model.parameters(), strict=True):
+            weight.data = average / (1 - AVERAGING**rounds)  # it began at zero
+        model.requires_grad_(False)
+
+    def _measure(self, private: PrivateImages, mechanism: GaussianSum, teacher: Teacher, sample: Tensor) -> Goal:
+        """Mean and variance of every channel over the private images, from one noisy sum.
+
+        Scale and bound come from the images that alignment starts from, which are public.
+        """
+
+        def moments(images: Tensor) -> Tensor:  # (b, 2 * channels)
+            return torch.cat([m for layer in self._seen(teacher(images)[1]) for m in _moments(layer)], dim=1)
+
+        with torch.no_grad():
+            known = moments((sample + 1) / 2)
+            sizes = [layer.shape[1] for layer in teacher((sample[:1] + 1) / 2)[1]]
+        scale = known.square().mean(0).sqrt()
+        scale = scale.clamp(min=float(scale.mean()) / 100)
+        bound = 1.25 * float((known / scale).norm(dim=1).quantile(0.95))
+        query = private.open(mechanism, purpose="statistics")
+        total = query(lambda image, label: moments(image[None])[0] / scale, l2_bound=bound)
+        parts = iter(
+            torch.split((total / private.spec.count).float() * scale, [size for s in sizes for size in (s, s)])
+        )
+        means, variances = [], []
+        for mean, second in zip(parts, parts, strict=True):
+            means.append(mean)
+            variances.append((second - mean.square()).clamp(min=1e-8))
+        return Goal(tuple(means), tuple(variances))
+
+    def _seen(self, layers: list[Tensor]) -> list[Tensor]:
+        """What the statistics are taken of: in the paper's text, activations clipped and made noisy first."""
+        if self.statistics != "paper":
+            return layers
+        bound = self.l2_bound or TEACHERS[self.teacher][0]
+        clipped = [a * (bound / a.flatten(1).norm(dim=1).clamp(min=bound))[:, None, None] for a in layers]
+        return [a + self.teacher_noise * bound * torch.randn_like(a) for a in clipped]
+
+    def _start(self, spec: Spec, public: Images | None) -> Callable[[int], Tensor]:
+        """A function that gives so many images to begin with, in [-1, 1]."""
+        if self.start == "public":
+            if public is None or not len(public):
+                raise UsageError("Expected public images to start from.", fix="name some with --public")
+            pixels = public.pixels
+            return lambda count: views(pixels, count, torch.Generator().manual_seed(self.seed)).float() / 127.5 - 1
+        kernel = self.blur if self.start == "blurred" else 1
+        return lambda count: blurred_noise((count, *spec.shape), kernel, torch.Generator().manual_seed(self.seed))
+
+
+def _cross_entropy(model: Callable[..., Tensor], image: Tensor, label: Tensor) -> Tensor:
+    return F.cross_entropy(model(image[None]), label[None])
+
+
+def _moments(layer: Tensor) -> tuple[Tensor, Tensor]:
+    """Of each image and channel, over places: (b, channels, places) to two of (b, channels)."""
+    return layer.mean(2), layer.square().mean(2)
+
+
+def views(pixels: Tensor, count: int, draw: torch.Generator) -> Tensor:
+    """Each image once, in random order; where more are wanted, again, turned, mirrored and shifted."""
+    parts: list[Tensor] = []
+    wanted = count
+    while wanted > 0:
+        order = torch.randperm(len(pixels), generator=draw)[:wanted]
+        part = pixels[order]
+        if parts:
+            turns, shifts = torch.randint(8, (len(part),), generator=draw), torch.randint(-4, 5, (2,), generator=draw)
+            part = torch.stack([_turned(image, int(turn)) for image, turn in zip(part, turns, strict=True)])
+            part = part.roll((int(shifts[0]), int(shifts[1])), (2, 3))
+        parts.append(part)
+        wanted -= len(part)
+    return torch.cat(parts)
+
+
+def _turned(image: Tensor, turn: int) -> Tensor:
+    """One of the eight symmetries of a square; of a rectangle, the four that keep its shape."""
+    quarter = turn % 4 if image.shape[1] == image.shape[2] else turn % 2 * 2
+    return image.rot90(quarter, (1, 2)) if turn < 4 else image.flip(2).rot90(quarter, (1, 2))
+
+
+def blurred_noise(shape: tuple[int, ...], kernel: int, draw: torch.Generator) -> Tensor:
+    """Gaussian noise in [-1, 1], smoothed by a Gaussian of that kernel size and brought back to its contrast."""
+    noise = torch.randn(shape, generator=draw)
+    if kernel > 1:
+        along = torch.exp(-torch.linspace(-2, 2, kernel).square() / 2)
+        line = (along / along.norm()).expand(shape[1], 1, 1, kernel)
+        half = kernel // 2
+        noise = F.conv2d(F.pad(noise, (half,) * 4, mode="circular"), line, groups=shape[1])
+        noise = F.conv2d(noise, line.transpose(2, 3), groups=shape[1])
+    return noise.clamp(-1, 1)
+
+
+class Labelled:
+    """The sampler: images to begin with, aligned where asked, with the teacher's logits; the labels are its choice.
+
+    `diary` holds, after sampling, the mean of every loss before each step of alignment.
+    """
+
+    def __init__(self, teacher: Teacher, classes: tuple[str, ...], start: Callable[[int], Tensor],
+                 aligned: Callable[[Tensor], Any] | None = None, *, batch: int = CHUNK) -> None:  # fmt: skip
+        self.teacher, self.classes, self.start, self.aligned, self.batch = teacher, classes, start, aligned, batch
+        self.diary: list[dict[str, float]] = []
+
+    def __call__(self, labels: Tensor) -> Images:
+        images, histories = self.start(len(labels)), []
+        if self.aligned is not None:
+            batches = torch.split(images, self.batch)
+            made = [self.aligned(batch) for batch in track(batches, what="alignment", total=len(batches))]
+            images, histories = torch.cat([m[0] for m in made]), [m[1] for m in made]
+        self.diary = [_mean(steps) for steps in zip(*histories, strict=True)]
+        pixels = (images.add(1).mul(127.5)).round().clamp(0, 255).to(torch.uint8)
+        logits = self.classify(pixels)
+        return Images(pixels, logits.argmax(1), self.classes, logits)
+
+    def classify(self, pixels: Tensor) -> Tensor:
+        """The teacher's logits of any images: what it learnt was paid for, so this is free."""
+        with torch.no_grad():
+            return torch.cat([self.teacher(chunk.float() / 255)[0] for chunk in torch.split(pixels, CHUNK)])
+
+
+def _mean(steps: tuple[dict[str, float], ...]) -> dict[str, float]:
+    return {name: sum(step[name] for step in steps) / len(steps) for name in steps[0]}
