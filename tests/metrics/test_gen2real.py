@@ -9,9 +9,10 @@ from metrics.digits import noise, reference
 from sfumato.errors import DataError, UsageError
 from sfumato.metrics.gen2real import Gen2Real
 from sfumato.networks.small_cnn import SmallCNN
+from sfumato.networks.student import Lesson
 from sfumato.values import Images, Reference
 
-FAST = Gen2Real(seeds=(0, 1), images_seen=8_000)
+FAST = Gen2Real(seeds=(0, 1), images_seen=8_000, logits_images_seen=8_000)
 
 
 def test_training_data_as_its_own_release_is_near_best():
@@ -61,7 +62,17 @@ def test_without_a_test_split_the_score_says_so():
 def test_work_is_bounded_by_images_seen():
     metric = Gen2Real()
     many = Images(torch.zeros(1, 1, 28, 28, dtype=torch.uint8).expand(10**6, -1, -1, -1), torch.zeros(10**6), ("a",))
-    assert metric._steps(many) * metric._batch(many) <= metric.images_seen + metric.batch
+    soft = dataclasses.replace(many, logits=torch.zeros(1, 1).expand(10**6, 1))
+    for images, bound in ((many, metric.images_seen), (soft, metric.logits_images_seen)):
+        lesson = metric.lesson_for(images)
+        assert lesson.steps(images) * lesson.batch_for(images) <= bound + metric.batch
+
+
+def test_it_gives_the_short_lesson():
+    real = reference()
+    soft = dataclasses.replace(real.train, logits=torch.zeros(len(real.train), 10))
+    assert Gen2Real().lesson_for(real.train) == Lesson.short()
+    assert Gen2Real().lesson_for(soft) == Lesson.short(soft=True)
 
 
 def test_unknown_labels_count_as_absent_and_missing_classes_do_not_hurt():

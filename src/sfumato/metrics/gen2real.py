@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from sfumato.contracts import Metric
 from sfumato.errors import DataError, UsageError
-from sfumato.networks.small_cnn import SmallCNN
-from sfumato.progress import track
+from sfumato.networks.student import Lesson, predict, train
 from sfumato.values import Images, Reference, Score
+
+LOSSES = {
+    "labels": "cross-entropy",
+    "logits": "squared error on centred logits",
+    "kl": "Kullback-Leibler divergence at a temperature",
+}
 
 
 @dataclass(frozen=True)
@@ -27,104 +32,61 @@ class Gen2Real(Metric):
     images_seen: int = 240_000  # bound on the training work for images up to 32 px
     max_epochs: float = 60.0
     batch: int = 256
+    logits_images_seen: int = 600_000  # the same two where logits were released: see `Lesson.short`
+    logits_batch: int = 64
     peak_rate: float = 4e-3
     weight_decay: float = 0.01
 
     def __call__(self, synthetic: Images, real: Reference) -> Score:
-        held_out = _known(real.held_out)
-        _check(synthetic, held_out)
-        k = len(synthetic.classes)
-        accuracies, by_class = [], torch.zeros(len(self.seeds), k, dtype=torch.float64)
-        for row, seed in enumerate(self.seeds):
-            right = _predict(self._train(synthetic, seed), held_out.pixels) == held_out.labels
-            accuracies.append(right.double().mean().item())
-            for c in range(k):  # nan for a class that the held-out data does not have
-                by_class[row, c] = right[held_out.labels == c].double().mean()
-        per_class = dict(zip(synthetic.classes, by_class.mean(0).tolist(), strict=True))
-        seen = {c: v for c, v in per_class.items() if not math.isnan(v)}
-        spread = torch.tensor(accuracies, dtype=torch.float64)
+        held_out = comparable(synthetic, real)
+        lesson = self.lesson_for(synthetic)
+        answers = [
+            predict(train(synthetic, lesson, seed=seed, what=f"gen2real, seed {seed}"), held_out.pixels)
+            for seed in self.seeds
+        ]
         details = {
-            "accuracies": accuracies,
+            "loss": LOSSES[lesson.loss_for(synthetic)],
+            "epochs": lesson.epochs(synthetic),
+            "test_split": real.test is not None,
+        }
+        return accuracy("gen2real-smallcnn", answers, held_out, seeds=self.seeds, details=details)
+
+    def lesson_for(self, synthetic: Images) -> Lesson:
+        seen, batch = self.images_seen, self.batch
+        if synthetic.logits is not None:
+            seen, batch = self.logits_images_seen, self.logits_batch
+        return Lesson(rate=self.peak_rate, weight_decay=self.weight_decay, max_epochs=self.max_epochs,
+                      images_seen=seen, batch=batch)  # fmt: skip
+
+
+def accuracy(
+    name: str, answers: Sequence[Tensor], held_out: Images, *, seeds: tuple[int, ...], details: dict[str, Any]
+) -> Score:
+    """The mean accuracy of one set of answers per seed; the worst class is the worst on average."""
+    right = torch.stack([answer == held_out.labels for answer in answers]).double()  # (seeds, n)
+    of_class = [right[:, held_out.labels == c].mean().item() for c in range(len(held_out.classes))]
+    per_class = dict(zip(held_out.classes, of_class, strict=True))
+    seen = {c: v for c, v in per_class.items() if not math.isnan(v)}  # nan where the held-out data has none
+    accuracies = right.mean(1)
+    return Score(
+        name=name,
+        value=float(accuracies.mean()),
+        standard_error=float(accuracies.std() / math.sqrt(len(answers))) if len(answers) > 1 else None,
+        higher_is_better=True,
+        seeds=seeds,
+        details={
+            "accuracies": accuracies.tolist(),
             "per_class": {c: seen.get(c) for c in per_class},
             "worst_class": min(seen, key=seen.__getitem__),
             "worst_class_accuracy": min(seen.values()),
-            "loss": "cross-entropy" if synthetic.logits is None else "squared error on centred logits",
-            "epochs": self._steps(synthetic) * self._batch(synthetic) / len(synthetic),
-            "test_split": real.test is not None,
-        }
-        return Score(
-            name="gen2real-smallcnn",
-            value=float(spread.mean()),
-            standard_error=float(spread.std() / math.sqrt(len(spread))) if len(spread) > 1 else None,
-            higher_is_better=self.higher_is_better,
-            seeds=self.seeds,
-            details=details,
-        )
-
-    def _batch(self, synthetic: Images) -> int:
-        return max(2, min(self.batch, len(synthetic) // 16))
-
-    def _steps(self, synthetic: Images) -> int:
-        area = synthetic.pixels.shape[2] * synthetic.pixels.shape[3]
-        seen = min(self.max_epochs * len(synthetic), self.images_seen * min(1.0, 32 * 32 / area))
-        return math.ceil(seen / self._batch(synthetic))
-
-    def _train(self, synthetic: Images, seed: int) -> SmallCNN:
-        steps, size = self._steps(synthetic), self._batch(synthetic)
-        order = torch.Generator().manual_seed(seed)
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
-            channels, height, width = synthetic.pixels.shape[1:]
-            network = SmallCNN(channels, height, width, len(synthetic.classes))
-        # Twice as fast on CPU as the default layout.
-        network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-        optimizer = torch.optim.AdamW(network.parameters(), weight_decay=self.weight_decay)
-        schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=self.peak_rate, total_steps=steps)
-        batches = _batches(len(synthetic), size, steps, order)
-        for rows in track(batches, what=f"gen2real, seed {seed}", total=steps):
-            images = _float(synthetic.pixels[rows])
-            loss = _loss(network(images), synthetic, rows)
-            optimizer.zero_grad()
-            loss.backward()  # type: ignore[no-untyped-call]
-            optimizer.step()
-            schedule.step()
-        return network.eval()
+            **details,
+        },
+    )
 
 
-def _loss(outputs: Tensor, synthetic: Images, rows: Tensor) -> Tensor:
-    if synthetic.logits is None:
-        return nn.functional.cross_entropy(outputs, synthetic.labels[rows])
-    target = synthetic.logits[rows]
-    # Only differences of logits mean something, so both sides are centred.
-    return nn.functional.mse_loss(outputs - outputs.mean(1, True), target - target.mean(1, True))
-
-
-def _batches(count: int, size: int, steps: int, order: torch.Generator) -> Iterator[Tensor]:
-    """Full batches only: batch norm needs company."""
-    rows = torch.empty(0, dtype=torch.int64)
-    for _ in range(steps):
-        if len(rows) < size:
-            rows = torch.randperm(count, generator=order)
-        yield rows[:size]
-        rows = rows[size:]
-
-
-def _float(pixels: Tensor) -> Tensor:
-    return (pixels.float() / 255).contiguous(memory_format=torch.channels_last)
-
-
-def _predict(network: SmallCNN, pixels: Tensor) -> Tensor:
-    with torch.inference_mode():
-        return torch.cat([network(_float(chunk)).argmax(1) for chunk in torch.split(pixels, 500)])
-
-
-def _known(images: Images) -> Images:
-    """Without the records whose label is none of the classes: they count as absent."""
-    known = (images.labels >= 0) & (images.labels < len(images.classes))
-    return Images(images.pixels[known], images.labels[known], images.classes)
-
-
-def _check(synthetic: Images, held_out: Images) -> None:
+def comparable(synthetic: Images, real: Reference) -> Images:
+    """The real images to judge on: those of a known class, which must be the synthetic images' kind."""
+    held_out = _known(real.held_out)
     if synthetic.classes != held_out.classes:
         raise UsageError(f"Expected the classes {held_out.classes}, got {synthetic.classes}.")
     if synthetic.pixels.shape[1:] != held_out.pixels.shape[1:]:
@@ -134,3 +96,10 @@ def _check(synthetic: Images, held_out: Images) -> None:
         raise DataError(
             f"Expected at least 2 synthetic and 1 held-out image, got {len(synthetic)} and {len(held_out)}."
         )
+    return held_out
+
+
+def _known(images: Images) -> Images:
+    """Without the records whose label is none of the classes: they count as absent."""
+    known = (images.labels >= 0) & (images.labels < len(images.classes))
+    return Images(images.pixels[known], images.labels[known], images.classes)

@@ -145,4 +145,6 @@ class Scattered(nn.Module):
 
     def forward(self, images: Tensor) -> tuple[Tensor, list[Tensor]]:
         maps = self.features(images)
-        return self.head(maps), [maps.flatten(1)[:, :, None]]
+        flat = maps.flatten(1)
+        # A record's features have length one; times the root of their number, each is about one.
+        return self.head(maps), [flat[:, :, None] * flat.shape[1] ** 0.5]
