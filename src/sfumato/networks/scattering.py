@@ -121,7 +121,8 @@ class ScatteringFeatures(nn.Module):
     def forward(self, images: Tensor) -> Tensor:  # (b, c, h, w) in [0, 1] -> (b, paths, h', w')
         maps: Tensor = F.group_norm(self.scattering(images), self.groups)
         lengths = torch.linalg.vector_norm(maps.flatten(1), dim=1).clamp(min=1e-6)
-        return maps / lengths[:, None, None, None]
+        unit: Tensor = maps / lengths[:, None, None, None]
+        return unit
 
 
 class LinearHead(nn.Module):

@@ -23,6 +23,7 @@ from sfumato.values import Source, Spec
 
 Array = NDArray[Any]
 _STEP = 512  # records at a time when features are computed
+_TOUCHED = 1 << 26  # bytes of a file that may stay mapped in; faulting pages in again is slow
 
 
 class Records:
@@ -31,6 +32,7 @@ class Records:
     def __init__(self, shape: tuple[int, ...], kind: type, *, file: Path | None) -> None:
         self._file = file
         self._mapped: mmap.mmap | None = None
+        self._touched = 0
         self._shape, self._kind = shape, np.dtype(kind)
         self.values: Array = np.zeros(shape if file is None else 0, kind)
 
@@ -58,8 +60,10 @@ class Records:
 
     def take(self, chosen: NDArray[np.int64]) -> Tensor:
         taken = torch.from_numpy(np.ascontiguousarray(self.values[chosen]))
-        if self._mapped is not None:
+        self._touched += len(chosen) * max(mmap.PAGESIZE, taken.nbytes // max(len(chosen), 1))
+        if self._mapped is not None and self._touched > _TOUCHED:
             self._mapped.madvise(mmap.MADV_DONTNEED)  # or the pages we have read would count as our memory
+            self._touched = 0
         return taken
 
     def close(self) -> None:
