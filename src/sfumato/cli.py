@@ -26,20 +26,19 @@ app = typer.Typer(
 _DATA = "A folder of class folders, a folder or zip with a CSV, an npz, idx files, Parquet, or a name such as digits."
 Data = Annotated[str, typer.Argument(help=_DATA)]
 Method = Annotated[str, typer.Option(help="See `sfumato list methods`.")]
-Epsilon = Annotated[
-    str, typer.Option(help="The privacy budget; smaller is more private, 1 is strong. `inf`: no privacy.")
-]
+_EPSILON = "The privacy budget; smaller is more private, 1 is strong. `inf`: no privacy."
+Epsilon = Annotated[str, typer.Option(help=_EPSILON)]
 Delta = Annotated[float | None, typer.Option(help="Default: the largest power of ten below 1/records, at most 1e-5.")]
 Size = Annotated[int | None, typer.Option(help="Resize to this many pixels a side (centre crop, antialiased).")]
-Mode = Annotated[
-    Literal["grey", "colour"] | None, typer.Option(help="Read as grey or colour; default: as the data is.")
-]
+_MODE = "Read as grey or colour; default: as the data is."
+Mode = Annotated[Literal["grey", "colour"] | None, typer.Option(help=_MODE)]
 Label = Annotated[str | None, typer.Option(help="The column of an attribute table that holds the label.")]
 Classes = Annotated[str | None, typer.Option(help="The public list of classes, separated by commas.")]
 SkipBad = Annotated[bool, typer.Option("--skip-bad", help="Count unreadable files as absent instead of stopping.")]
 Settings = Annotated[list[str] | None, typer.Option("--set", help="A hyperparameter of the method: name=value.")]
 Public = Annotated[str | None, typer.Option(help="Public images that the method may use; they cost no privacy.")]
 Large = Annotated[bool, typer.Option("--i-know-epsilon-is-large", help="Needed above epsilon 10.")]
+Arch = Annotated[str, typer.Option(help="small-cnn, resnet18, resnet34, vgg11, mobilenet-v2 or shufflenet-v2.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document for machines.")]
 
 
@@ -136,6 +135,7 @@ def evaluate(
     folder: Annotated[Path, typer.Argument(help="A release folder.")],
     real: Annotated[str, typer.Option(help="The real data, as given to `release`.")],
     metric: Annotated[list[str] | None, typer.Option(help="Only these; see `sfumato list metrics`.")] = None,
+    public: Annotated[str | None, typer.Option(help="The public images, as given to `release`.")] = None,
     size: Size = None,
     mode: Mode = None,
     label: Label = None,
@@ -146,9 +146,8 @@ def evaluate(
     """Lab side: what the release is worth against real images. Scores are private and go to FOLDER.lab."""
     from sfumato.bench.evaluate import evaluate_release
 
-    scores = evaluate_release(
-        folder, real, reading=_reading(size, mode, label, classes, skip_bad), metrics=tuple(metric or ())
-    )
+    reading = _reading(size, mode, label, classes, skip_bad)
+    scores = evaluate_release(folder, real, reading=reading, metrics=tuple(metric or ()), public=public)
     if as_json:
         _print_json({"lab": True, "scores": [asdict(s) for s in scores]})
         return
@@ -156,6 +155,52 @@ def evaluate(
         error = "" if s.standard_error is None else f" +- {s.standard_error:.4f}"
         print(f"  {s.name:24s} {s.value:.4f}{error}  ({'higher' if s.higher_is_better else 'lower'} is better)")
     print(f"Lab material, not for publication: {folder}.lab/scores.md, {folder}.lab/real_vs_synthetic.png")
+
+
+@app.command(epilog="Example: `sfumato student faces-release --arch resnet18 --real faces/`")
+def student(
+    folder: Annotated[Path, typer.Argument(help="A release folder.")],
+    real: Annotated[str, typer.Option(help="The real data, as given to `release`.")],
+    arch: Arch = "resnet18",
+    seeds: Annotated[int, typer.Option(help="How many students; every one counts.")] = 3,
+    schedule: Annotated[Literal["short", "paper"], typer.Option(help="Minutes, or 200 epochs.")] = "short",
+    loss: Annotated[Literal["logits", "kl", "labels"] | None, typer.Option(help="Default: logits if released.")] = None,
+    temperature: Annotated[float | None, typer.Option(help="Of the loss kl; default 100.")] = None,
+    size: Size = None,
+    mode: Mode = None,
+    label: Label = None,
+    classes: Classes = None,
+    skip_bad: SkipBad = False,
+    as_json: Json = False,
+) -> None:
+    """Lab side: train students on the release alone, test them on real images. Results go to FOLDER.lab."""
+    from sfumato.bench.student import summary, train_student
+
+    score = train_student(folder, real, arch=arch, seeds=seeds, schedule=schedule, loss=loss, temperature=temperature,
+                          reading=_reading(size, mode, label, classes, skip_bad))  # fmt: skip
+    if as_json:
+        _print_json({"lab": True, "score": asdict(score)})
+        return
+    print(summary(score))
+    print(f"Lab material, not for publication: {folder}.lab/student-{arch}.json, {folder}.lab/students.md")
+
+
+@app.command(epilog="Example: `sfumato run recipes/dp_imgsyn_table2.toml --data images/`")
+def run(
+    recipe: Annotated[Path, typer.Argument(help="One table or figure as a TOML file.")],
+    profile: Annotated[Literal["small", "paper"], typer.Option(help="Minutes, or as published.")] = "small",
+    only: Annotated[str, typer.Option(help="Only cells whose name has this text.")] = "",
+    out: Annotated[Path | None, typer.Option(help="Default: runs/RECIPE-PROFILE. Private.")] = None,
+    data: Annotated[Path | None, typer.Option(envvar="SFUMATO_DATA", help="The folder of the data sets.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show cells, budgets and times, and stop.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Lab side: run a recipe and write its table; what is there already is not run again."""
+    from sfumato.bench.experiment import Experiment
+
+    experiment = Experiment.of(recipe, profile=profile, out=out, folder=data)
+    made, text = experiment.planned(only) if dry_run else experiment.table(only)
+    _print_json(made) if as_json else print(text)
 
 
 @app.command("list", epilog="Example: `sfumato list methods`")
@@ -189,19 +234,16 @@ def _epsilon(text: str, large_is_meant: bool) -> float:
     try:
         epsilon = float(text)
     except ValueError:
-        raise UsageError(
-            f"Expected epsilon as a number such as 1 or 0.5, got {text!r}.", fix="use a point, not a comma"
-        ) from None
+        what = f"Expected epsilon as a number such as 1 or 0.5, got {text!r}."
+        raise UsageError(what, fix="use a point, not a comma") from None
     if 10 < epsilon < math.inf and not large_is_meant:
-        raise UsageError(
-            f"Epsilon {epsilon:g} protects very little.", fix="use 10 or less, or add --i-know-epsilon-is-large"
-        )
+        raise UsageError(f"Epsilon {epsilon:g} protects very little.",
+                         fix="use 10 or less, or add --i-know-epsilon-is-large")  # fmt: skip
     if epsilon == math.inf and any(c.isdigit() for c in text):
         raise UsageError(f"Expected epsilon as a finite number, got {text!r}.", fix="write inf if you mean it")
     if epsilon == math.inf:
-        print(
-            "epsilon inf: no clipping, no noise. The result is NOT PRIVATE and must not be published.", file=sys.stderr
-        )
+        warning = "epsilon inf: no clipping, no noise. The result is NOT PRIVATE and must not be published."
+        print(warning, file=sys.stderr)
     return epsilon
 
 

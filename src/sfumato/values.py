@@ -69,6 +69,7 @@ class Reference:
 
     train: Images
     test: Images | None = None
+    public: Images | None = None  # what the release was made from beside them, where it is given
 
     @property
     def held_out(self) -> Images:

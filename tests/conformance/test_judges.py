@@ -34,7 +34,8 @@ def test_a_metric_prefers_real_images_to_noise(name: str, digits: Reference) -> 
     noise = torch.randint(0, 256, good.pixels.shape, generator=draw, dtype=torch.uint8)
     best, worst = metric(good, real), metric(Images(noise, good.labels, good.classes), real)
     assert metric.higher_is_better == best.higher_is_better
-    if name not in ("nearest", "obfuscation"):  # far from all real images is safe, so noise does well there, and copies do badly
+    # Far from all real images is safe, so noise does well there, and copies do badly.
+    if name not in ("nearest", "obfuscation"):
         assert (best.value > worst.value) == metric.higher_is_better
     else:
         assert best.value < worst.value

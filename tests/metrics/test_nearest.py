@@ -7,8 +7,8 @@ import torch
 
 from metrics.digits import noise, reference
 from sfumato.errors import UsageError
-from sfumato.metrics import nearest
 from sfumato.metrics.nearest import Nearest
+from sfumato.networks import distances
 from sfumato.values import Images, Reference
 
 
@@ -41,9 +41,9 @@ def test_half_copied_is_counted():
 
 def test_chunks_give_the_exact_distances(monkeypatch):
     queries, train = noise(37).pixels, reference().train.unit().flatten(1)
-    monkeypatch.setattr(nearest, "CHUNK_BYTES", 5 * 4 * len(train))
+    monkeypatch.setattr(distances, "CHUNK_BYTES", 5 * 4 * len(train))
     brute = torch.cdist(queries.flatten(1).double() / 255, train.double(), compute_mode="donot_use_mm_for_euclid_dist")
-    torch.testing.assert_close(nearest._to_nearest(queries, train), brute.min(1).values / 8, atol=1e-6, rtol=1e-6)
+    torch.testing.assert_close(distances.to_nearest(queries, train), brute.min(1).values / 8, atol=1e-6, rtol=1e-6)
 
 
 def test_without_a_test_split_an_image_is_not_its_own_neighbour():

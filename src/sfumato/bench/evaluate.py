@@ -17,11 +17,17 @@ from sfumato.values import Images, Reference, Release, Score
 
 
 def evaluate_release(
-    folder: Path | str, real: str, *, reading: Reading | None = None, metrics: tuple[str, ...] = ()
-) -> list[Score]:
-    """Score the release in `folder` against the real data; the results go to its lab folder."""
+    folder: Path | str, real: str, *, reading: Reading | None = None, metrics: tuple[str, ...] = (),
+    public: str | None = None,
+) -> list[Score]:  # fmt: skip
+    """Score the release in `folder` against the real data; the results go to its lab folder.
+
+    Public images, where the release was made from some, show how far it has come from them.
+    """
     release = read_release(Path(folder))
-    reference = _reference(release, real, reading or Reading())
+    reference = reference_for(release, real, reading or Reading())
+    if public is not None:
+        reference = replace(reference, public=_public_for(release, public))
     scores = []
     for name in metrics or tuple(contracts.names("metrics")):
         metric = contracts.find("metrics", name)()
@@ -33,7 +39,7 @@ def evaluate_release(
     return scores
 
 
-def _reference(release: Release, real: str, reading: Reading) -> Reference:
+def reference_for(release: Release, real: str, reading: Reading) -> Reference:
     """Real images in the release's shape; a mismatch of classes is refused rather than guessed at."""
     public = release.certificate["public"]
     square = public["height"] if public["height"] == public["width"] else None
@@ -44,6 +50,12 @@ def _reference(release: Release, real: str, reading: Reading) -> Reference:
     for images in filter(None, (train, test)):
         _refuse_other_kind(images, public)
     return Reference(train=train, test=test)
+
+
+def _public_for(release: Release, where: str) -> Images:
+    """The public images as the method saw them."""
+    facts = release.certificate["public"]
+    return data.load(where, Reading(size=facts["height"], mode="grey" if facts["channels"] == 1 else "colour"))
 
 
 def _refuse_other_kind(images: Images, public: dict[str, Any]) -> None:

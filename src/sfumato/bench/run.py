@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -111,11 +111,15 @@ def _typed(text: str, kind: type[Any]) -> Any:
     return value
 
 
-def make_release(job: Job, out: Path | str, *, noise: Noise | None = None, tape: Tape | None = None) -> Path:
+def make_release(
+    job: Job, out: Path | str, *, noise: Noise | None = None, tape: Tape | None = None,
+    after: Callable[[contracts.Sampler], None] | None = None,
+) -> Path:  # fmt: skip
     """Make the release of a job in the folder `out`, or resume a run that was killed.
 
     Lab material lies beside it in `<out>.lab`. Another `noise` or `tape` is for tests: seeded noise gives a
-    release that says NOT PRIVATE, and a recording's pair records or replays the run.
+    release that says NOT PRIVATE, and a recording's pair records or replays the run. Once the release is on
+    disk, `after` is shown the sampler: a judge of what was learnt, who can change nothing any more.
     """
     out = Path(out).absolute()
     _refuse_bad_target(out, job.data)
@@ -137,7 +141,10 @@ def make_release(job: Job, out: Path | str, *, noise: Noise | None = None, tape:
                 private.close()
             images = _sample(sampler, task.spec, job.count or task.spec.count)
             certificate = certify(job, task, ledger, noise, images)
-            return write_release(out, images, certificate, export_folders=job.folders)
+            written = write_release(out, images, certificate, export_folders=job.folders)
+            if after is not None:
+                after(sampler)
+            return written
         finally:
             ledger.close()
             if not ledger.charges:
