@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from sfumato.bench.evaluate import evaluate_release
     from sfumato.bench.run import Job, Plan, make_release, plan_release
+    from sfumato.bench.student import train_student
     from sfumato.contracts import Attack, Dataset, Metric, Reading, Synthesizer
     from sfumato.errors import SfumatoError
     from sfumato.release import Verdict, read_release
@@ -33,6 +34,7 @@ __all__ = [
     "make_release",
     "plan_release",
     "read_release",
+    "train_student",
     "verify_release",
 ]
 
@@ -45,6 +47,7 @@ _HOMES = {
     "make_release": "bench.run",
     "plan_release": "bench.run",
     "read_release": "release",
+    "train_student": "bench.student",
     "verify_release": "release",
     **dict.fromkeys(("Attack", "Dataset", "Metric", "Reading", "Synthesizer"), "contracts"),
     **dict.fromkeys(("Images", "Reference", "Release", "Score", "Spec"), "values"),

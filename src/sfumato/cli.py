@@ -161,7 +161,7 @@ def evaluate(
 def student(
     folder: Annotated[Path, typer.Argument(help="A release folder.")],
     real: Annotated[str, typer.Option(help="The real data, as given to `release`.")],
-    arch: Arch = "resnet18",
+    arch: Arch = "small-cnn",
     seeds: Annotated[int, typer.Option(help="How many students; every one counts.")] = 3,
     schedule: Annotated[Literal["short", "paper"], typer.Option(help="Minutes, or 200 epochs.")] = "short",
     loss: Annotated[Literal["logits", "kl", "labels"] | None, typer.Option(help="Default: logits if released.")] = None,

@@ -12,7 +12,8 @@ import pytest
 
 from commands import COMMAND, Outcome, process, request, sfumato, tiny
 
-COMMANDS = ("release", "plan", "verify", "evaluate", "list", "doctor")
+COMMANDS = ("release", "plan", "verify", "evaluate", "student", "run", "list", "doctor")
+RECIPE = Path(__file__).parents[2] / "recipes" / "dp_imgsyn_table3.toml"
 HEAVY = ("torch", "scipy", "pyarrow", "numpy", "sklearn", "dp_accounting", "PIL")
 
 
@@ -136,6 +137,8 @@ def test_json_of_every_command_parses(made: tuple[Path, Path, Outcome], tmp_path
         "plan": ("plan", data, "--epsilon", "8", *reading),
         "verify": ("verify", release, "--json"),
         "evaluate": ("evaluate", release, "--real", data, "--metric", "nearest", *reading),
+        "student": ("student", release, "--real", data, "--seeds", "1", *reading),
+        "run": ("run", RECIPE, "--dry-run", "--json"),
         "list": ("list", "metrics", "--json"),
         "doctor": ("doctor", "--json"),
     }
@@ -145,6 +148,8 @@ def test_json_of_every_command_parses(made: tuple[Path, Path, Outcome], tmp_path
     assert 0 < read["plan"]["epsilon"] <= 8
     assert read["verify"]["ok"] is True
     assert read["evaluate"]["lab"] is True
+    assert read["student"]["lab"] is True
+    assert read["run"]
     assert {"name", "ok", "detail"} == set(read["doctor"][0])
 
 

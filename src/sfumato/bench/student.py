@@ -33,7 +33,7 @@ def train_student(
     folder: Path | str,
     real: str,
     *,
-    arch: str = "resnet18",
+    arch: str = "small-cnn",
     seeds: int = 3,
     schedule: Literal["short", "paper"] = "short",
     loss: Loss | None = None,
