@@ -35,11 +35,13 @@ def _bar(items: Iterable[T], *, what: str, total: int) -> Iterator[T]:
 
 
 def _lines(items: Iterable[T], *, what: str, total: int) -> Iterator[T]:
-    started = last = time.monotonic()
+    first = last = time.monotonic()
     for done, item in enumerate(items, start=1):
         yield item
         now = time.monotonic()
-        if now - last > QUIET_LINE_EVERY:
+        if done == 1:
+            first = now  # the first item often prepares the others, so it says nothing about their pace
+        elif now - last > QUIET_LINE_EVERY:
             last = now
-            left = (now - started) / done * (total - done)
+            left = (now - first) / (done - 1) * (total - done)
             print(f"{what}: {done} of {total}, about {left:.0f} s left", file=sys.stderr, flush=True)
