@@ -38,7 +38,7 @@ SkipBad = Annotated[bool, typer.Option("--skip-bad", help="Count unreadable file
 Settings = Annotated[list[str] | None, typer.Option("--set", help="A hyperparameter of the method: name=value.")]
 Public = Annotated[str | None, typer.Option(help="Public images that the method may use; they cost no privacy.")]
 Large = Annotated[bool, typer.Option("--i-know-epsilon-is-large", help="Needed above epsilon 10.")]
-Arch = Annotated[str, typer.Option(help="small-cnn, resnet18, resnet34, vgg11, mobilenet-v2 or shufflenet-v2.")]
+Arch = Annotated[str, typer.Option(help="small-cnn, scattering, resnet18/34, vgg11, mobilenet-v2 or shufflenet-v2.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document for machines.")]
 
 

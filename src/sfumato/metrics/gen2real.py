@@ -32,7 +32,7 @@ class Gen2Real(Metric):
     images_seen: int = 240_000  # bound on the training work for images up to 32 px
     max_epochs: float = 60.0
     batch: int = 256
-    logits_images_seen: int = 600_000  # the same two where logits were released: see `Lesson.short`
+    logits_images_seen: int = 400_000  # the same two where logits were released: see `Lesson.short`
     logits_batch: int = 64
     peak_rate: float = 4e-3
     weight_decay: float = 0.01

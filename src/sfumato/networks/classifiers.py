@@ -9,6 +9,7 @@ from torch import nn
 from sfumato.errors import UsageError
 from sfumato.networks.mobilenet_v2 import MobileNetV2
 from sfumato.networks.resnet import resnet18, resnet34
+from sfumato.networks.scattering import ScatteringClassifier
 from sfumato.networks.shufflenet_v2 import ShuffleNetV2
 from sfumato.networks.small_cnn import SmallCNN
 from sfumato.networks.vgg import VGG11
@@ -17,6 +18,7 @@ Builder = Callable[[int, int, int, int], nn.Module]  # channels, height, width, 
 
 ARCHITECTURES: dict[str, Builder] = {
     "small-cnn": SmallCNN,
+    "scattering": ScatteringClassifier,
     "resnet18": lambda channels, height, width, classes: resnet18(channels, classes),
     "resnet34": lambda channels, height, width, classes: resnet34(channels, classes),
     "vgg11": VGG11,

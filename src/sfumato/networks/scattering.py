@@ -138,3 +138,18 @@ class LinearHead(nn.Module):
         constant = flat.new_full((1, 1), ScatteringFeatures.constant).expand(len(flat), 1)
         logits: Tensor = self.linear(torch.cat([flat, constant], dim=1))
         return logits
+
+
+class ScatteringClassifier(nn.Module):
+    """A linear head on scattering features, of about unit size each so that common learning rates suit it."""
+
+    def __init__(self, channels: int, height: int, width: int, classes: int) -> None:
+        super().__init__()
+        self.features = ScatteringFeatures(channels, height, width)
+        self.head = LinearHead(math.prod(self.features.shape), classes)
+
+    def forward(self, images: Tensor) -> Tensor:
+        with torch.no_grad():  # nothing before the head is learnt
+            maps = self.features(images)
+        logits: Tensor = self.head(maps * math.prod(self.features.shape) ** 0.5)
+        return logits

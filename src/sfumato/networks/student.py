@@ -51,7 +51,7 @@ class Lesson:
         """
         settings: dict[str, Any] = {}
         if soft or arch != "small-cnn":
-            settings = {"batch": 64, "images_seen": 600_000 / PRICES.get(arch, 1)}
+            settings = {"batch": 64, "images_seen": 400_000 / PRICES.get(arch, 1)}
         return cls(**{"arch": arch, **settings, **changes})
 
     @classmethod
