@@ -30,22 +30,25 @@ class Tape:
 
     def __init__(self, folder: Path | None = None) -> None:
         self._folder = folder
-        self._answers: dict[tuple[int, int], Answer] = {}
+        self._answers: dict[tuple[int, int], Answer] = {}  # only where there is no folder
+        self._draws: dict[tuple[int, int], int] = {}
         if folder is not None:
             folder.mkdir(mode=0o700, exist_ok=True)
-            for path in sorted(folder.glob("*.npz")):
-                self._answers[_key(path)] = _load(path)
+            # read once to the end, so that damage is found before anything is spent
+            self._draws = {_key(path): _load(path).draws for path in sorted(folder.glob("*.npz"))}
 
     def recall(self, charge: int, number: int) -> Answer | None:
-        return self._answers.get((charge, number))
+        if self._folder is None or (charge, number) not in self._draws:
+            return self._answers.get((charge, number))
+        return _load(_path(self._folder, charge, number))
 
     def recorded(self, charge: int) -> int:
         """How many rounds of a charge have an answer."""
-        return sum(key[0] == charge for key in self._answers)
+        return sum(key[0] == charge for key in self._draws)
 
     def draws(self, charge: int) -> int:
         """How many draws of noise the answers of a charge hold; a ledger with fewer begun is an old one."""
-        return sum(answer.draws for key, answer in self._answers.items() if key[0] == charge)
+        return sum(draws for key, draws in self._draws.items() if key[0] == charge)
 
     def settle(self, charge: int, number: int, answer: Answer, *, exact: NDArray[np.int64], reach: float) -> Answer:
         """Keep an answer and hand it on.
@@ -53,15 +56,22 @@ class Tape:
         `exact` (vectors, values) and `reach`, how far one record may move a vector in L2, are for the
         replay tool, which checks one against the other; here they are dropped.
         """
-        self._answers[charge, number] = answer
-        if self._folder is not None:
-            _save(self._folder / f"{charge:04d}-{number:08d}.npz", answer)
+        self._draws[charge, number] = answer.draws
+        if self._folder is None:
+            self._answers[charge, number] = answer
+        else:
+            _save(_path(self._folder, charge, number), answer)
         return answer
+
+
+def _path(folder: Path, charge: int, number: int) -> Path:
+    return folder / f"{charge:04d}-{number:08d}.npz"
 
 
 def _save(path: Path, answer: Answer) -> None:
     packed = io.BytesIO()
-    np.savez(packed, total=answer.total, draws=np.int64(answer.draws))
+    small = np.abs(answer.total).max(initial=0) < 2**31  # half the disk, and most answers are
+    np.savez(packed, total=answer.total.astype(np.int32) if small else answer.total, draws=np.int64(answer.draws))
     unfinished = path.with_suffix(f".tmp{os.getpid()}")
     try:
         with unfinished.open("wb") as file:
