@@ -111,7 +111,7 @@ def test_without_a_test_split_it_says_so(plain: Path, tmp_path: Path) -> None:
 
 
 BAD = {
-    "an unknown architecture": (("--arch=resnet19",), "Expected one of the architectures small-cnn, resnet18"),
+    "an unknown architecture": (("--arch=resnet19",), "Expected one of the architectures small-cnn, scattering"),
     "no seeds": (("--seeds=0",), "Expected 1 to 1000 seeds, got 0"),
     "temperature zero": (("--loss=kl", "--temperature=0"), "Expected a finite temperature > 0, got 0"),
     "temperature without kl": (("--temperature=4",), "Expected a temperature with the loss kl alone"),

@@ -221,7 +221,14 @@ def spending_forgotten_when_calibrating(m: pytest.MonkeyPatch) -> None:
 
 
 def features_of_a_batch(m: pytest.MonkeyPatch) -> None:
-    m.setattr(vault.torch.func, "vmap", lambda feature, **_: feature)
+    original = vault.DerivedVault.__init__
+
+    def centred_by_the_batch(self: vault.DerivedVault, *arguments: object) -> None:
+        original(self, *arguments)
+        alone = self._map
+        self._map = lambda batch: alone(batch - batch.mean(0))
+
+    m.setattr(vault.DerivedVault, "__init__", centred_by_the_batch)
 
 
 def features_stay(m: pytest.MonkeyPatch) -> None:
