@@ -55,7 +55,7 @@ def test_a_shift_moves_features_less_than_pixels() -> None:
     assert gap(features(image), features(moved)) < 0.6 * gap(image, moved)
 
 
-@pytest.mark.parametrize("shape", [(1, 8, 8), (1, 28, 28), (3, 32, 32)])
+@pytest.mark.parametrize("shape", [(1, 8, 8), (1, 28, 28), (3, 32, 32), (1, 64, 64)])
 def test_features_have_length_one_and_are_of_one_image_alone(shape: tuple[int, int, int]) -> None:
     features, images = ScatteringFeatures(*shape), pictures(5, *shape)
     made = features(images)
@@ -78,3 +78,7 @@ def test_a_head_starts_from_nothing_and_has_a_constant() -> None:
     assert head(pictures(2, 3, 2, 2)).abs().max() == 0
     head.linear.weight.data[:, -1] = torch.tensor([1.0, 2.0, 3.0])
     assert torch.allclose(head(torch.zeros(1, 3, 2, 2)), 0.3 * torch.tensor([[1.0, 2.0, 3.0]]))
+
+
+def test_large_images_are_seen_coarsely() -> None:
+    assert ScatteringFeatures(3, 64, 64).shape == ScatteringFeatures(3, 32, 32).shape == (243, 8, 8)

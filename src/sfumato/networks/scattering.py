@@ -18,6 +18,7 @@ DEVIATION, FREQUENCY = 0.8, 3 * math.pi / 4  # of the finest wavelet, in pixels 
 SLANT = 4 / ORIENTATIONS  # wavelets are longer across their direction of travel
 REACH = 4  # of a wavelet, in pixels
 FEATURE_SIDE = 7.5  # scales are chosen so that a feature map is about this wide
+COARSE_SIDE = 32  # of large images, before their features are taken
 
 
 class Scattering(nn.Module):
@@ -106,20 +107,24 @@ class ScatteringFeatures(nn.Module):
 
     Groups of neighbouring paths are normalised together (Tramer and Boneh 2021), so that a linear head can be
     trained privately with a small bound; a constant takes the place of a bias, which would need a bound of its own.
+    Images beyond forty pixels are seen at about thirty-two: every feature costs a private head noise.
     """
 
     constant: float = 0.3
 
     def __init__(self, channels: int, height: int, width: int) -> None:
         super().__init__()
-        self.scattering = Scattering(scales=max(1, round(math.log2(max(height, width) / FEATURE_SIDE))))
+        side = max(height, width)
+        self.coarser = round(side / COARSE_SIDE) if side > 40 else 1
+        self.scattering = Scattering(scales=max(1, round(math.log2(side / self.coarser / FEATURE_SIDE))))
         self.paths = channels * self.scattering.paths
         self.groups = self.paths // min(d for d in range(2, self.paths + 1) if self.scattering.paths % d == 0)
         with torch.no_grad():
-            self.shape = self.scattering(torch.zeros(1, channels, height, width)).shape[1:]
+            self.shape = self(torch.zeros(1, channels, height, width)).shape[1:]
 
     def forward(self, images: Tensor) -> Tensor:  # (b, c, h, w) in [0, 1] -> (b, paths, h', w')
-        maps: Tensor = F.group_norm(self.scattering(images), self.groups)
+        seen = F.avg_pool2d(images, self.coarser) if self.coarser > 1 else images
+        maps: Tensor = F.group_norm(self.scattering(seen), self.groups)
         lengths = torch.linalg.vector_norm(maps.flatten(1), dim=1).clamp(min=1e-6)
         unit: Tensor = maps / lengths[:, None, None, None]
         return unit
