@@ -18,7 +18,7 @@ from sfumato.errors import UsageError
 from sfumato.methods.dp_imgsyn import DPImgSyn, Labelled, blurred_noise, views
 from sfumato.networks.alignment import Goal
 from sfumato.networks.student import Lesson, predict, train
-from sfumato.privacy import Budget, Ledger, PrivateImages, SeededNoise
+from sfumato.privacy import Budget, Ledger, Noise, PrivateImages, SeededNoise
 from sfumato.release import read_release, verify
 from sfumato.values import Images, Spec
 
@@ -75,6 +75,29 @@ def test_the_ledger_of_a_release_holds_exactly_these(tmp_path: Path) -> None:
     assert released.logits is not None
     assert released.logits.dtype == torch.float32
     assert torch.equal(released.labels, released.logits.argmax(1))
+
+
+def test_a_run_that_is_stopped_in_the_middle_goes_on_from_there(tmp_path: Path) -> None:
+    class Stopping(Noise):
+        rounds = 0
+
+        def included(self, count: int, rate: float) -> np.ndarray:
+            self.rounds += 1
+            if self.rounds > 20:
+                raise KeyboardInterrupt
+            return super().included(count, rate)
+
+    np.savez(tmp_path / "private.npz", x=halves().pixels.transpose(0, 2, 3, 1), y=halves().labels)
+    job = Job(str(tmp_path / "private.npz"), "dp-imgsyn", count=30, reading=Reading(classes=CLASSES),
+              settings=(("steps", "1"), ("rounds", "60"), ("start", "blurred")))  # fmt: skip
+    with pytest.raises(KeyboardInterrupt):
+        make_release(job, tmp_path / "r", noise=Stopping())
+    assert len(list((tmp_path / "r.lab" / "tape").iterdir())) == 20
+    assert not list((tmp_path / "r.lab").glob("sealed.*")), "private features were left behind"
+    made = make_release(job, tmp_path / "r")
+    assert verify(made).ok
+    # sixteen rounds are marked at a time, so twelve were lost with the second block: 20 + 28 answers, and statistics
+    assert len(list((tmp_path / "r.lab" / "tape").iterdir())) == 20 + 28 + 1
 
 
 def test_the_teacher_learns_what_the_classes_are() -> None:
