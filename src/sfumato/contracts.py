@@ -1,4 +1,4 @@
-"""The four things one can add: a synthesizer, a metric, an attack, a data set; and how they are found."""
+"""What one can add: a synthesizer, a metric, an attack, a data set; and how they are found."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from sfumato.errors import UsageError
-from sfumato.values import Images, Reference, Release, Score, Spec
+from sfumato.values import Exposed, Images, Reference, Release, Score, Spec
 
 if TYPE_CHECKING:
     import numpy as np
@@ -49,19 +49,36 @@ class Synthesizer(ABC):
 
 
 class Metric(ABC):
-    """One judgement of a release against real images."""
+    """One judgement of a release against real images: a frozen dataclass whose fields are its settings."""
 
+    judges: ClassVar[Literal["utility", "fidelity", "privacy", "fairness"]]
+    panel: ClassVar[Literal["default", "full"]] = "default"  # the smallest panel that it belongs to
     higher_is_better: ClassVar[bool]
 
     @abstractmethod
-    def __call__(self, synthetic: Images, real: Reference) -> Score: ...
+    def __call__(self, synthetic: Images, real: Reference) -> Score:
+        """Raises NotApplicable where these images cannot be judged so (no groups, no colour, ...)."""
 
 
 class Attack(ABC):
-    """One attacker: how much like a training record does each candidate look, given the release?"""
+    """One attacker of a release: how much like a training record does each candidate look?"""
+
+    panel: ClassVar[Literal["default", "full"]] = "default"
+    floor_on_copies: ClassVar[float] = 0.95  # the least area under the curve that it must reach on plain copies
 
     @abstractmethod
-    def score(self, release: Release, candidates: Images) -> Tensor: ...
+    def score(self, release: Release, candidates: Images, *, population: Images) -> Tensor:
+        """One number per candidate, higher for a likelier member; `population` are real images that are none."""
+
+
+class ClassifierAttack(ABC):
+    """One attacker of a classifier: how much like a training record does each candidate look, by its answers?"""
+
+    panel: ClassVar[Literal["default", "full"]] = "default"
+
+    @abstractmethod
+    def score(self, exposed: Exposed) -> Tensor:
+        """One number per candidate, higher for a likelier member."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,21 +117,22 @@ class Dataset(ABC):
 
 
 def names(kind: Kind) -> dict[str, str]:
-    """Every method, metric, attack or data set there is, with its one-sentence description; imports none."""
-    folder = Path(__file__).parent / kind
+    """Every method, metric, attack or data set there is, with its one-sentence description; imports none of them."""
+    folders = importlib.import_module(f"sfumato.{kind}").__path__
     found = {}
-    for module in sorted(pkgutil.iter_modules([str(folder)]), key=lambda m: m.name):
+    for module in sorted(pkgutil.iter_modules(folders), key=lambda m: m.name):
         if not module.name.startswith("_"):
-            sentence = ast.get_docstring(ast.parse((folder / f"{module.name}.py").read_text("utf-8"))) or ""
+            written = Path(module.module_finder.path) / f"{module.name}.py"  # type: ignore[union-attr]
+            sentence = ast.get_docstring(ast.parse(written.read_text("utf-8"))) or ""
             found[module.name.replace("_", "-")] = sentence.split("\n")[0]
     return found
 
 
-_CONTRACTS: dict[str, type[Any]] = {
-    "methods": Synthesizer,
-    "metrics": Metric,
-    "attacks": Attack,
-    "data": Dataset,
+_CONTRACTS: dict[str, tuple[type[Any], ...]] = {
+    "methods": (Synthesizer,),
+    "metrics": (Metric,),
+    "attacks": (Attack, ClassifierAttack),
+    "data": (Dataset,),
 }
 
 
@@ -127,8 +145,7 @@ def find(kind: Kind, name: str) -> type[Any]:
             fix=f"run `sfumato list {'datasets' if kind == 'data' else kind}` to see what there is",
         )
     module = importlib.import_module(f"sfumato.{kind}.{name.replace('-', '_')}")
-    contract = _CONTRACTS[kind]
     for value in vars(module).values():
-        if isinstance(value, type) and issubclass(value, contract) and value.__module__ == module.__name__:
+        if isinstance(value, type) and issubclass(value, _CONTRACTS[kind]) and value.__module__ == module.__name__:
             return value
-    raise TypeError(f"{module.__name__} defines no {contract.__name__}.")
+    raise TypeError(f"{module.__name__} defines no {_CONTRACTS[kind][0].__name__}.")

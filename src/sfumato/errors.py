@@ -26,6 +26,10 @@ class UsageError(SfumatoError):
     exit_code = 2
 
 
+class NotApplicable(UsageError):
+    """A judgement that these images do not allow; a panel leaves it out and says why."""
+
+
 class DataError(SfumatoError):
     """Input data that cannot be read, or must not be."""
 

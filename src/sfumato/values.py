@@ -64,17 +64,34 @@ class Images:
 
 
 @dataclass(frozen=True, slots=True)
+class Groups:
+    """To which group (of people, of scanners, ...) each real image belongs, for judgements of fairness."""
+
+    names: tuple[str, ...]
+    train: Tensor  # int64 (n,); a number outside 0..len(names)-1: not known
+    test: Tensor | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Reference:
     """Real images in the clear, for judges only; made after the release is on disk."""
 
     train: Images
     test: Images | None = None
     public: Images | None = None  # what the release was made from beside them, where it is given
+    groups: Groups | None = None  # a protected attribute of the same records, where it is given
 
     @property
     def held_out(self) -> Images:
         """The test split, or the training records where there is no test split."""
         return self.train if self.test is None else self.test
+
+    @property
+    def held_out_groups(self) -> Tensor | None:
+        """The groups of the held-out images."""
+        if self.groups is None:
+            return None
+        return self.groups.train if self.test is None else self.groups.test
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,3 +113,15 @@ class Score:
     higher_is_better: bool
     seeds: tuple[int, ...] = ()
     details: dict[str, Any] = field(default_factory=dict)
+    parts: tuple[Score, ...] = ()  # further numbers of the same judgement, with rows of their own in the table
+
+
+@dataclass(frozen=True, slots=True)
+class Exposed:
+    """What a classifier says about records that did and did not train it, and what shadow classifiers say."""
+
+    logits: Tensor  # (n, k), the target's
+    labels: Tensor  # int64 (n,)
+    members: Tensor  # bool (n,): trained the target; an attack may use it only across folds
+    shadow_logits: Tensor  # (m, n, k), of m classifiers that were trained like the target on random halves
+    shadow_members: Tensor  # bool (m, n)

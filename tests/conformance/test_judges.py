@@ -10,6 +10,7 @@ import torch
 
 from sfumato import contracts, data
 from sfumato.contracts import Reading
+from sfumato.errors import NotApplicable
 from sfumato.values import Images, Reference, Release
 
 
@@ -32,27 +33,42 @@ def test_a_metric_prefers_real_images_to_noise(name: str, digits: Reference) -> 
     draw = torch.Generator().manual_seed(0)
     good = part(digits.train, half)
     noise = torch.randint(0, 256, good.pixels.shape, generator=draw, dtype=torch.uint8)
-    best, worst = metric(good, real), metric(Images(noise, good.labels, good.classes), real)
+    try:
+        best, worst = metric(good, real), metric(Images(noise, good.labels, good.classes), real)
+    except NotApplicable as reason:
+        pytest.skip(f"digits cannot be judged so: {reason}")
     assert metric.higher_is_better == best.higher_is_better
-    # Far from all real images is safe, so noise does well there, and copies do badly.
-    if name not in ("nearest", "obfuscation"):
-        assert (best.value > worst.value) == metric.higher_is_better
-    else:
+    assert best.standard_error is not None
+    if metric.judges == "privacy":  # far from all real images is safe, so noise does well, and copies do badly
         assert best.value < worst.value
         assert metric(real.train, real).value < best.value
-    assert best.standard_error is not None
+    elif metric.judges != "fairness":  # noise can be fair
+        assert (best.value > worst.value) == metric.higher_is_better
 
 
-@pytest.mark.parametrize("name", contracts.names("attacks"))
+def members_and_others(images: Images) -> tuple[Images, Images, Images, Images]:
+    quarters = torch.arange(len(images)) % 4
+    members, others, independent, population = (part(images, quarters == k) for k in range(4))
+    return members, others, independent, population
+
+
+def advantage(ins: torch.Tensor, outs: torch.Tensor) -> float:
+    """The area under the attacker's curve."""
+    return float((ins[:, None] > outs[None, :]).float().mean() + (ins[:, None] == outs[None, :]).float().mean() / 2)
+
+
+def attacks_on(contract: type) -> list[str]:
+    return [name for name in contracts.names("attacks") if issubclass(contracts.find("attacks", name), contract)]
+
+
+@pytest.mark.parametrize("name", attacks_on(contracts.Attack))
 def test_an_attack_catches_a_copy_and_no_independent_release(name: str, digits: Reference) -> None:
     attack = contracts.find("attacks", name)()
-    thirds = torch.arange(len(digits.train)) % 3
-    members, others, independent = (part(digits.train, thirds == k) for k in range(3))
+    members, others, independent, population = members_and_others(digits.train)
 
-    def advantage(images: Images) -> float:
+    def told_apart(images: Images) -> float:
         release = Release(Path("r"), {}, images)
-        ins, outs = attack.score(release, members), attack.score(release, others)
-        return float((ins[:, None] > outs[None, :]).float().mean() + (ins[:, None] == outs[None, :]).float().mean() / 2)
+        return advantage(*(attack.score(release, part, population=population) for part in (members, others)))
 
-    assert advantage(members) > 0.95
-    assert 0.42 < advantage(independent) < 0.58
+    assert told_apart(members) > attack.floor_on_copies
+    assert 0.42 < told_apart(independent) < 0.58

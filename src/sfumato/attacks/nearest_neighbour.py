@@ -17,7 +17,7 @@ CHUNK = 256  # candidates compared at a time, so that memory stays flat
 class NearestNeighbour(Attack):
     """The score is minus the distance to the nearest synthetic image; higher means more like a member."""
 
-    def score(self, release: Release, candidates: Images) -> Tensor:
+    def score(self, release: Release, candidates: Images, *, population: Images) -> Tensor:
         synthetic = release.images.unit().flatten(1)
         real = candidates.unit().flatten(1)
         return torch.cat([-torch.cdist(part, synthetic).amin(1) for part in torch.split(real, CHUNK)])

@@ -26,6 +26,7 @@ LOSSES = {
 class Gen2Real(Metric):
     """Nothing is selected on real data: fixed schedule, last step, every seed counts."""
 
+    judges: ClassVar = "utility"
     higher_is_better: ClassVar[bool] = True
 
     seeds: tuple[int, ...] = (0, 1, 2)

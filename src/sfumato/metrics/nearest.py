@@ -21,6 +21,7 @@ class Nearest(Metric):
     stand in for test images, each compared with all the others.
     """
 
+    judges: ClassVar = "privacy"
     higher_is_better: ClassVar[bool] = True
 
     most: int = 2_000  # images on either side

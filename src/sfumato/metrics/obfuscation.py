@@ -27,6 +27,7 @@ class Obfuscation(Metric):
     try to tell released from private and released from public images: 0.5 means that they cannot.
     """
 
+    judges: ClassVar = "privacy"
     higher_is_better: ClassVar[bool] = True
 
     most: int = 2_000  # images of each kind
