@@ -1,0 +1,50 @@
+"""The command line: each command is a few lines around one function of the Python API."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from typing import NoReturn
+
+from sfumato.cli.options import app
+from sfumato.errors import EnvironmentProblem, SfumatoError, UsageError
+
+# isort: off
+# importing them registers the commands, in the order of `sfumato --help`
+from sfumato.cli import making, judging, looking
+# isort: on
+
+__all__ = ["app", "judging", "looking", "main", "making"]
+
+
+def main() -> NoReturn:
+    """Run a command; a refusal is one to three lines on standard error and an exit code, never a traceback."""
+    signal.signal(signal.SIGTERM, _stop)
+    signal.signal(signal.SIGINT, _stop)
+    try:
+        app()
+        sys.exit(0)
+    except SfumatoError as error:
+        _fail(error, error.exit_code)
+    except MemoryError:
+        _fail(EnvironmentProblem("Memory ran out.", fix="close other programs, or use a smaller --size"), 5)
+    except OSError as error:
+        _fail(EnvironmentProblem(f"The system refused: {error.strerror or error}.", where=error.filename), 5)
+    except Exception as error:  # the last line: a defect of ours must not spill private values
+        if os.environ.get("SFUMATO_DEBUG"):
+            raise
+        what = f"Sfumato has met something it did not expect ({type(error).__name__})."
+        _fail(UsageError(what, fix="set SFUMATO_DEBUG=1, run it again and report the traceback"), 1)
+
+
+def _stop(number: int, _frame: object) -> NoReturn:
+    """Leave at once; charges are written ahead, so nothing is forgotten. A second signal is not waited for."""
+    signal.signal(number, signal.SIG_DFL)
+    print("Stopped. What was charged stays charged; the same command resumes.", file=sys.stderr)
+    sys.exit(128 + number)
+
+
+def _fail(error: SfumatoError, code: int) -> NoReturn:
+    print(error.message(), file=sys.stderr)
+    sys.exit(code)

@@ -1,0 +1,60 @@
+"""Commands around the rest: recipes, what there is, and this machine."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from sfumato.cli.options import (
+    Json,
+    app,
+    print_json,
+)
+
+
+@app.command(epilog="Example: `sfumato run recipes/dp_imgsyn_table2.toml --data images/`")
+def run(
+    recipe: Annotated[Path, typer.Argument(help="One table or figure as a TOML file.")],
+    profile: Annotated[Literal["small", "paper"], typer.Option(help="Minutes, or as published.")] = "small",
+    only: Annotated[str, typer.Option(help="Only cells whose name has this text.")] = "",
+    out: Annotated[Path | None, typer.Option(help="Default: runs/RECIPE-PROFILE. Private.")] = None,
+    data: Annotated[Path | None, typer.Option(envvar="SFUMATO_DATA", help="The folder of the data sets.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show cells, budgets and times, and stop.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Lab side: run a recipe and write its table; what is there already is not run again."""
+    from sfumato.bench.experiment import Experiment
+
+    experiment = Experiment.of(recipe, profile=profile, out=out, folder=data)
+    made, text = experiment.planned(only) if dry_run else experiment.table(only)
+    print_json(made) if as_json else print(text)
+
+
+@app.command("list", epilog="Example: `sfumato list methods`")
+def list_(kind: Literal["methods", "metrics", "attacks", "datasets"], as_json: Json = False) -> None:
+    """Show what there is: methods, metrics, attacks or datasets."""
+    from sfumato.contracts import names
+
+    known = names("data" if kind == "datasets" else kind)
+    if as_json:
+        print_json(known)
+        return
+    for name, sentence in known.items():
+        print(f"  {name:16s} {sentence}")
+
+
+@app.command(epilog="Example: `sfumato doctor`")
+def doctor(as_json: Json = False) -> None:
+    """Look at this machine: versions, known traps, entropy, disk, memory. Exit 5 if something is wrong."""
+    from sfumato.bench.doctor import examine
+
+    findings = examine()
+    if as_json:
+        print_json([asdict(f) for f in findings])
+    else:
+        for f in findings:
+            print(f"  {'ok  ' if f.ok else 'note' if f.ok is None else 'BAD '} {f.name:14s} {f.detail}")
+    raise typer.Exit(5 if any(f.ok is False for f in findings) else 0)

@@ -1,0 +1,1 @@
+"""Files in, pages and figures out."""
