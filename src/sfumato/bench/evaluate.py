@@ -1,61 +1,92 @@
-"""What is a release worth: every metric against real images, and a picture; lab side, after the release is written."""
+"""What is a release worth: a panel of metrics against real images; lab side, after the release is written."""
 
 from __future__ import annotations
 
-import json
+import sys
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from sfumato import contracts, data
-from sfumato.bench.lab import NOTICE, Lab
+from sfumato.bench.lab import Lab
 from sfumato.bench.picture import side_by_side
-from sfumato.contracts import Reading
-from sfumato.errors import UsageError
+from sfumato.bench.scores import Entry, add_scores
+from sfumato.contracts import Metric, Reading
+from sfumato.errors import NotApplicable, UsageError
 from sfumato.release import read_release
-from sfumato.values import Images, Reference, Release, Score
+from sfumato.values import Groups, Images, Reference, Release, Score
+
+Panel = Literal["default", "full"]
 
 
 def evaluate_release(
     folder: Path | str, real: str, *, reading: Reading | None = None, metrics: tuple[str, ...] = (),
-    public: str | None = None,
+    panel: Panel = "default", public: str | None = None, group: str | None = None,
 ) -> list[Score]:  # fmt: skip
     """Score the release in `folder` against the real data; the results go to its lab folder.
 
-    Public images, where the release was made from some, show how far it has come from them.
+    Metrics that are named are all computed; of a panel, those that these images do not allow are left out, which
+    the table says. Public images, where the release was made from some, show how far it has come from them;
+    `group` names the column of a protected attribute.
     """
     release = read_release(Path(folder))
-    reference = reference_for(release, real, reading or Reading())
-    if public is not None:
-        reference = replace(reference, public=_public_for(release, public))
-    scores = []
-    for name in metrics or tuple(contracts.names("metrics")):
-        metric = contracts.find("metrics", name)()
-        scores.append(metric(release.images, reference))
-    with Lab.beside(release.path.absolute()) as lab:
-        lab.write("scores.json", json.dumps([asdict(s) for s in scores], indent=2, default=str) + "\n")
-        lab.write("scores.md", _table(scores, reference))
+    judges = panel_of(panel, metrics)
+    reference = reference_for(release, real, reading or Reading(), public=public, group=group)
+    lab = Lab.beside(release.path.absolute())
+    with lab:
         side_by_side(reference.held_out, release.images, lab.folder / "real_vs_synthetic.png")
-    return scores
+    entries: list[Entry] = []
+    left_out: dict[str, str] = {}
+    for number, (name, metric) in enumerate(judges.items(), 1):
+        print(f"{name} ({number} of {len(judges)})", file=sys.stderr, flush=True)
+        try:
+            entries.append(Entry(metric(release.images, reference), name, metric.judges, asdict(metric)))  # type: ignore[call-overload]
+        except NotApplicable as reason:
+            if metrics:
+                raise
+            left_out[name] = reason.what
+        with lab:  # what is known is on disk at once: a panel may take long and be stopped
+            add_scores(lab, entries, judged_on=judged_on(reference), left_out=left_out)
+    return [entry.score for entry in entries]
 
 
-def reference_for(release: Release, real: str, reading: Reading) -> Reference:
+def panel_of(panel: Panel, named: tuple[str, ...] = ()) -> dict[str, Metric]:
+    """The metrics of a panel by discovery, or those that are named."""
+    found = {name: contracts.find("metrics", name)() for name in named or contracts.names("metrics")}
+    return {name: metric for name, metric in found.items() if named or panel == "full" or metric.panel == "default"}
+
+
+def judged_on(reference: Reference) -> str:
+    if reference.test is not None:
+        return "the test split"
+    return "the training records themselves: there is no test split"
+
+
+def reference_for(
+    release: Release, real: str, reading: Reading, *, public: str | None = None, group: str | None = None
+) -> Reference:
     """Real images in the release's shape; a mismatch of classes is refused rather than guessed at."""
-    public = release.certificate["public"]
-    square = public["height"] if public["height"] == public["width"] else None
-    mode: Literal["grey", "colour"] = "grey" if public["channels"] == 1 else "colour"
+    facts = release.certificate["public"]
+    square = facts["height"] if facts["height"] == facts["width"] else None
+    mode: Literal["grey", "colour"] = "grey" if facts["channels"] == 1 else "colour"
     reading = replace(reading, size=reading.size or square, mode=reading.mode or mode)
     train = data.load(real, reading)
     test = data.load(real, replace(reading, split="test")) if data.has_split(real, "test") else None
     for images in filter(None, (train, test)):
-        _refuse_other_kind(images, public)
-    return Reference(train=train, test=test)
+        _refuse_other_kind(images, facts)
+    return Reference(
+        train=train,
+        test=test,
+        public=None if public is None else data.load(public, Reading(size=facts["height"], mode=mode)),
+        groups=None if group is None else _groups(real, replace(reading, label=group, classes=None), test is not None),
+    )
 
 
-def _public_for(release: Release, where: str) -> Images:
-    """The public images as the method saw them."""
-    facts = release.certificate["public"]
-    return data.load(where, Reading(size=facts["height"], mode="grey" if facts["channels"] == 1 else "colour"))
+def _groups(real: str, reading: Reading, has_test: bool) -> Groups:
+    """The protected attribute, read as if it were the label: the same records in the same order."""
+    train = data.load(real, reading)
+    test = data.load(real, replace(reading, split="test")) if has_test else None
+    return Groups(train.classes, train.labels, None if test is None else test.labels)
 
 
 def _refuse_other_kind(images: Images, public: dict[str, Any]) -> None:
@@ -66,16 +97,3 @@ def _refuse_other_kind(images: Images, public: dict[str, Any]) -> None:
             f"got {tuple(images.pixels.shape[1:])} with {len(images.classes)} classes.",
             fix="give the data that the release was made from, with the same --size, --mode and --label",
         )
-
-
-def _table(scores: list[Score], real: Reference) -> str:
-    judged = "the test split" if real.test is not None else "the training records themselves: there is no test split"
-    rows = [
-        f"| {s.name} | {s.value:.4f} | {_error(s)} | {'higher' if s.higher_is_better else 'lower'} |" for s in scores
-    ]
-    return "\n".join([NOTICE, f"Judged on {judged}.", "", "| score | value | standard error | better |",
-                      "|---|---|---|---|", *rows, ""])  # fmt: skip
-
-
-def _error(score: Score) -> str:
-    return "" if score.standard_error is None else f"{score.standard_error:.4f}"

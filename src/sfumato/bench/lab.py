@@ -82,11 +82,11 @@ class Lab:
         for name in ("run.json", "ledger.jsonl"):
             (self.folder / name).unlink(missing_ok=True)
 
-    def write(self, name: str, text: str) -> Path:
+    def write(self, name: str, content: str | bytes) -> Path:
         """A lab file, whole or not at all."""
         path, unfinished = self.folder / name, self.folder / f"{name}.tmp{os.getpid()}"
         try:
-            unfinished.write_text(text, "utf-8")
+            unfinished.write_bytes(content.encode("utf-8") if isinstance(content, str) else content)
             unfinished.replace(path)
         except OSError as error:
             unfinished.unlink(missing_ok=True)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -13,6 +14,7 @@ from sfumato.cli.options import (
     Classes,
     Json,
     Label,
+    Method,
     Mode,
     Size,
     SkipBad,
@@ -21,13 +23,23 @@ from sfumato.cli.options import (
     print_json,
 )
 
+if TYPE_CHECKING:
+    from sfumato.bench.audit import Finding
+    from sfumato.values import Score
+
+Folder = Annotated[Path, typer.Argument(help="A release folder.")]
+Real = Annotated[str, typer.Option(help="The real data, as given to `release`.")]
+Panel = Annotated[Literal["default", "full"], typer.Option(help="Minutes on two cores, or everything.")]
+
 
 @app.command(epilog="Example: `sfumato evaluate faces-release --real faces/`")
 def evaluate(
-    folder: Annotated[Path, typer.Argument(help="A release folder.")],
-    real: Annotated[str, typer.Option(help="The real data, as given to `release`.")],
+    folder: Folder,
+    real: Real,
+    panel: Panel = "default",
     metric: Annotated[list[str] | None, typer.Option(help="Only these; see `sfumato list metrics`.")] = None,
     public: Annotated[str | None, typer.Option(help="The public images, as given to `release`.")] = None,
+    group: Annotated[str | None, typer.Option(help="The column of a protected attribute, for fairness.")] = None,
     size: Size = None,
     mode: Mode = None,
     label: Label = None,
@@ -37,22 +49,44 @@ def evaluate(
 ) -> None:
     """Lab side: what the release is worth against real images. Scores are private and go to FOLDER.lab."""
     from sfumato.bench.evaluate import evaluate_release
+    from sfumato.report.evaluation import write_page
 
     reading = parsed_reading(size, mode, label, classes, skip_bad)
-    scores = evaluate_release(folder, real, reading=reading, metrics=tuple(metric or ()), public=public)
-    if as_json:
-        print_json({"lab": True, "scores": [asdict(s) for s in scores]})
-        return
-    for s in scores:
-        error = "" if s.standard_error is None else f" +- {s.standard_error:.4f}"
-        print(f"  {s.name:24s} {s.value:.4f}{error}  ({'higher' if s.higher_is_better else 'lower'} is better)")
-    print(f"Lab material, not for publication: {folder}.lab/scores.md, {folder}.lab/real_vs_synthetic.png")
+    scores = evaluate_release(folder, real, reading=reading, metrics=tuple(metric or ()), panel=panel, public=public,
+                              group=group)  # fmt: skip
+    _show(scores, write_page(folder), as_json)
+
+
+@app.command(epilog="Example: `sfumato attack faces-release --real faces/`")
+def attack(
+    folder: Folder,
+    real: Real,
+    panel: Panel = "default",
+    attack: Annotated[list[str] | None, typer.Option(help="Only these; see `sfumato list attacks`.")] = None,
+    size: Size = None,
+    mode: Mode = None,
+    label: Label = None,
+    classes: Classes = None,
+    skip_bad: SkipBad = False,
+    as_json: Json = False,
+) -> None:
+    """Lab side: can attackers tell training records from others? Exit 6 if they show more than is claimed."""
+    from sfumato.bench.attack import attack_release
+    from sfumato.report.evaluation import write_page
+
+    reading = parsed_reading(size, mode, label, classes, skip_bad)
+    scores = attack_release(folder, real, reading=reading, attacks=tuple(attack or ()), panel=panel)
+    _show(scores, write_page(folder), as_json)
+    alarms = [s.name for s in scores if s.details.get("above_claim") or s.details.get("flagged")]
+    if alarms:
+        print(f"ALARM: {', '.join(alarms)}. Look at the page before anything is published.")
+        raise typer.Exit(6)
 
 
 @app.command(epilog="Example: `sfumato student faces-release --arch resnet18 --real faces/`")
 def student(
-    folder: Annotated[Path, typer.Argument(help="A release folder.")],
-    real: Annotated[str, typer.Option(help="The real data, as given to `release`.")],
+    folder: Folder,
+    real: Real,
     arch: Arch = "small-cnn",
     seeds: Annotated[int, typer.Option(help="How many students; every one counts.")] = 3,
     schedule: Annotated[Literal["short", "paper"], typer.Option(help="Minutes, or 200 epochs.")] = "short",
@@ -75,3 +109,47 @@ def student(
         return
     print(summary(score))
     print(f"Lab material, not for publication: {folder}.lab/student-{arch}.json, {folder}.lab/students.md")
+
+
+@app.command(epilog="Example: `sfumato audit --method dp-merf`")
+def audit(
+    method: Method = "dp-merf",
+    epsilon: Annotated[float, typer.Option(help="The budget of the audited runs.")] = 1.0,
+    as_json: Json = False,
+) -> None:
+    """Is our own implementation as private as it claims? Runs on fixture data, never on yours. Exit 6 if not."""
+    from sfumato.bench.audit import audit_method
+
+    _report(audit_method(method, epsilon=epsilon), as_json)
+
+
+@app.command(epilog="Example: `sfumato selfcheck`")
+def selfcheck(as_json: Json = False) -> None:
+    """A minute on this machine before private data is opened: noise, bounds, ledger, replay. Exit 6 if one fails."""
+    from sfumato.bench.selfcheck import selfcheck as check
+
+    _report(check(), as_json)
+
+
+def _show(scores: Iterable[Score], page: Path, as_json: bool) -> None:
+    if as_json:
+        print_json({"lab": True, "scores": [asdict(s) for s in scores]})
+        return
+    for s in scores:
+        for shown, indent in ((s, ""), *((part, "  ") for part in s.parts)):
+            error = "" if shown.standard_error is None else f" +- {shown.standard_error:.4f}"
+            better = "higher" if shown.higher_is_better else "lower"
+            print(f"  {indent + shown.name:34s} {shown.value:10.4f}{error}  ({better} is better)")
+    print(
+        f"Lab material, not for publication: {page}, {page.with_suffix('.md').name}, {page.with_suffix('.parquet').name}"
+    )
+
+
+def _report(findings: Iterable[Finding], as_json: bool) -> None:
+    found = list(findings)
+    if as_json:
+        print_json([asdict(f) for f in found])
+    else:
+        for f in found:
+            print(f"  {'ok  ' if f.passed else 'FAIL'} {f.name:28s} {f.detail}")
+    raise typer.Exit(0 if all(f.passed for f in found) else 6)

@@ -1,0 +1,146 @@
+"""The page of a release's lab: its table of scores with charts and pictures, in one file that opens anywhere."""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from sfumato.bench.lab import Lab
+from sfumato.bench.scores import LAB_SIDE, read_scores
+from sfumato.errors import printable
+from sfumato.release import Certificate, read_certificate
+from sfumato.report.charts import Bar, bars
+
+Row = dict[str, Any]
+SECTIONS = {
+    "utility": ("Utility", "How good are classifiers that learn from the release alone, and how well do classifiers "
+                "that learnt from real images recognise it? Means over classifiers and seeds, nothing selected."),
+    "fidelity": ("Fidelity", "How near is the release to real images in the eyes of the feature extractor in brackets? "
+                 "Scores of two extractors, or of different sample sizes, must not be compared."),
+    "privacy": ("Privacy under attack", "What attackers get out of the release. These are smoke alarms for copying: "
+                "silence is no proof, the guarantee above is."),
+    "fairness": ("Fairness", "Who is served worse, and is a bias of the real data amplified?"),
+    "all": ("Altogether", "One number for three: see its formula in the details."),
+}  # fmt: skip
+PICTURES = {
+    "utility": (),
+    "fidelity": (("real_vs_synthetic.png", "Real images (private) beside released ones."),),
+    "privacy": (("attacks.png", "True against false positives of each attack."),
+                ("near_duplicates.png", "The released images nearest to training images (private).")),
+    "fairness": (),
+    "all": (),
+}  # fmt: skip
+
+
+def write_page(release: Path | str) -> Path:
+    """Write `scores.html` into the lab of a release, from the files that are there."""
+    release = Path(release).absolute()
+    with Lab.beside(release) as lab:
+        return lab.write("scores.html", _page(release, lab.folder))
+
+
+def _page(release: Path, lab: Path) -> str:
+    document = read_scores(lab)
+    rows: list[Row] = document["scores"]
+    room = Environment(loader=FileSystemLoader(Path(__file__).parent), undefined=StrictUndefined, autoescape=True)
+    return room.get_template("evaluation.html.jinja").render(
+        title=f"What {printable(release.name)} is worth",
+        lab_side=LAB_SIDE,
+        claim=_claim(read_certificate(release)),
+        tiles=_tiles(rows),
+        warnings=_warnings(rows),
+        sections=[_section(kind, rows, lab) for kind in SECTIONS if any(r["judges"] == kind for r in rows)],
+        left_out=sorted(document["left_out"].items()),
+    )
+
+
+def _claim(certificate: Certificate) -> str:
+    guarantee, made = certificate.guarantee, f"{certificate.samples.count:,} images by {certificate.method.name}"
+    if guarantee.level != "certified":
+        return f"{made}: NOT PRIVATE, there is no guarantee."
+    return f"{made} under epsilon {guarantee.epsilon:.4g}, delta {guarantee.delta:g}; run `sfumato verify` to check it."
+
+
+def _section(kind: str, rows: list[Row], lab: Path) -> dict[str, Any]:
+    ours = [row for row in rows if row["judges"] == kind]
+    title, sentence = SECTIONS[kind]
+    pictures = [{"base64": base64.b64encode((lab / name).read_bytes()).decode(), "caption": caption}
+                for name, caption in PICTURES[kind] if (lab / name).exists()]  # fmt: skip
+    machine = [{key: row[key] for key in ("score", "settings", "seeds", "versions", "details")} for row in ours]
+    return {
+        "title": title,
+        "sentence": sentence,
+        "charts": _charts(kind, rows),
+        "pictures": pictures,
+        "rows": [{**row, "shown": _shown(row["value"]), "error": _shown(row["standard_error"])} for row in ours],
+        "machine": json.dumps(machine, indent=1),
+    }
+
+
+def _charts(kind: str, rows: list[Row]) -> list[dict[str, str]]:
+    charts = []
+    if kind == "utility":
+        ceilings = {row["score"].removeprefix("real2real-"): row["value"] for row in rows}
+        by_arch = [Bar(name := row["score"].removeprefix("gen2real-"), row["value"], row["standard_error"],
+                       ceilings.get(name)) for row in rows
+                   if row["part_of"] == "gen2real" and row["details"].get("arch")]  # fmt: skip
+        ceiling = "trained on real images instead" if any(bar.mark is not None for bar in by_arch) else ""
+        charts.append(_chart("Accuracy on real images, by classifier trained on the release", by_arch, ceiling))
+    if kind == "fairness":
+        trained = next((row for row in rows if row["score"] == "gen2real"), None)
+        known = {} if trained is None else trained["details"].get("per_class", {})
+        by_class = [Bar(printable(name), value) for name, value in known.items() if value is not None]
+        charts.append(_chart("Accuracy on real images, by class, of classifiers trained on the release", by_class[:50]))
+    return [chart for chart in charts if chart["svg"]]
+
+
+def _chart(caption: str, chart: list[Bar], mark_means: str = "") -> dict[str, str]:
+    return {"caption": caption, "svg": bars(chart, mark_means=mark_means) if chart else ""}
+
+
+def _tiles(rows: list[Row]) -> list[dict[str, str]]:
+    """The handful of numbers that people ask for first; those that were not computed are not shown."""
+    attacks = [row for row in rows if row["score"].startswith("attack-") and not row["part_of"]]
+    strongest = max(attacks, key=lambda row: row["value"] or 0.0, default=None)
+    wanted: list[tuple[str, Row | None, str]] = [
+        ("trained on the release", _named(rows, "gen2real"), "accuracy on real images"),
+        ("trained on real images", _named(rows, "real2real"), "the ceiling"),
+        ("worst class", _named(rows, "gen2real-worst-class"), "accuracy on real images"),
+        ("Frechet distance", _starting(rows, "fid["), "lower is better"),
+        ("strongest attack", strongest, "area under the curve; 0.5 is a coin"),
+        ("near duplicates", _named(rows, "near-duplicates"), "share of the release"),
+        ("harmonic score", _named(rows, "harmonic-score"), "accuracy, privacy, fairness"),
+    ]
+    return [{"label": label, "value": _shown(row["value"]), "note": note} for label, row, note in wanted if row]
+
+
+def _warnings(rows: Iterable[Row]) -> list[str]:
+    said = []
+    for row in rows:
+        if row["details"].get("flagged"):
+            said.append(
+                f"{row['score']}: released images lie nearer to training images than chance allows. Look at them."
+            )
+        if row["details"].get("above_claim"):
+            said.append(f"{row['score']}: the attack shows more than the claimed epsilon allows. Do not publish.")
+    return said
+
+
+def _named(rows: Iterable[Row], name: str) -> Row | None:
+    return next((row for row in rows if row["score"] == name), None)
+
+
+def _starting(rows: Iterable[Row], start: str) -> Row | None:
+    return next((row for row in rows if row["score"].startswith(start)), None)
+
+
+def _shown(value: float | None) -> str:
+    if value is None:
+        return ""
+    return f"{value:.1f}" if abs(value) >= 100 else f"{value:.4g}" if math.isfinite(value) else str(value)
