@@ -11,7 +11,7 @@ import torch
 from sfumato import contracts, data
 from sfumato.contracts import Reading
 from sfumato.errors import NotApplicable
-from sfumato.values import Images, Reference, Release
+from sfumato.values import Groups, Images, Reference, Release
 
 
 @pytest.fixture(scope="module")
@@ -23,13 +23,21 @@ def part(images: Images, keep: torch.Tensor) -> Images:
     return Images(images.pixels[keep], images.labels[keep], images.classes)
 
 
+def complete(train: Images, test: Images) -> Reference:
+    """Real images with all that a metric may ask for: public images (stripes), and groups (how bright an image is)."""
+    stripes = torch.arange(0, 256, 4, dtype=torch.uint8).repeat(8)[:, None, None, None].expand(-1, 1, 1, 8)
+    public = Images(stripes.expand(-1, 1, 8, 8).contiguous(), torch.zeros(512, dtype=torch.int64), ("stripes",))
+    groups = [(images.pixels.float().mean((1, 2, 3)) > 78).long() for images in (train, test)]
+    return Reference(train, test, public, Groups(("dark", "bright"), *groups))
+
+
 @pytest.mark.parametrize("name", contracts.names("metrics"))
 def test_a_metric_prefers_real_images_to_noise(name: str, digits: Reference) -> None:
     metric = contracts.find("metrics", name)()
     if any(f.name == "seeds" for f in fields(metric)):
         metric = replace(metric, seeds=(0, 1))
     half = torch.arange(len(digits.train)) % 2 == 0
-    real = Reference(train=part(digits.train, ~half), test=digits.test)
+    real = complete(part(digits.train, ~half), digits.test)
     draw = torch.Generator().manual_seed(0)
     good = part(digits.train, half)
     noise = torch.randint(0, 256, good.pixels.shape, generator=draw, dtype=torch.uint8)

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from metrics.digits import noise, reference
-from sfumato.errors import UsageError
+from sfumato.errors import NotApplicable, UsageError
 from sfumato.metrics.obfuscation import Obfuscation
 from sfumato.values import Images, Reference
 
@@ -32,7 +32,6 @@ def test_untouched_public_images_are_as_far_as_public_images(real: Reference) ->
     score = METRIC(part(real.public, slice(0, 400)), replace(real, public=part(real.public, slice(400, 800))))
     assert score.value == pytest.approx(1, abs=0.1)
     assert 0 < score.standard_error < 0.1
-    assert score.details["compared_with"] == "public"
     assert score.details["told_from_private"] > 0.9
     assert 0.35 < score.details["told_from_public"] < 0.65
 
@@ -45,11 +44,9 @@ def test_real_images_are_caught(real: Reference) -> None:
     assert 0.35 < score.details["told_from_private"] < 0.65
 
 
-def test_without_public_images_it_says_so(real: Reference) -> None:
-    details = METRIC(noise(200), replace(real, public=None)).details
-    assert "no public images" in details["compared_with"]
-    assert details["public_to_private"] is None
-    assert details["told_from_public"] is None
+def test_without_public_images_there_is_nothing_to_compare_with(real: Reference) -> None:
+    with pytest.raises(NotApplicable, match="public images"):
+        METRIC(noise(200), replace(real, public=None))
 
 
 def test_few_images_get_a_distance_and_no_classifier(real: Reference) -> None:

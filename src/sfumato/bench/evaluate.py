@@ -74,19 +74,24 @@ def reference_for(
     test = data.load(real, replace(reading, split="test")) if data.has_split(real, "test") else None
     for images in filter(None, (train, test)):
         _refuse_other_kind(images, facts)
-    return Reference(
-        train=train,
-        test=test,
+    there = Reference(train=train, test=test)
+    return replace(
+        there,
         public=None if public is None else data.load(public, Reading(size=facts["height"], mode=mode)),
-        groups=None if group is None else _groups(real, replace(reading, label=group, classes=None), test is not None),
+        groups=None if group is None else _groups(there, real, replace(reading, label=group, classes=None)),
     )
 
 
-def _groups(real: str, reading: Reading, has_test: bool) -> Groups:
-    """The protected attribute, read as if it were the label: the same records in the same order."""
-    train = data.load(real, reading)
-    test = data.load(real, replace(reading, split="test")) if has_test else None
-    return Groups(train.classes, train.labels, None if test is None else test.labels)
+def _groups(there: Reference, real: str, reading: Reading) -> Groups:
+    """The protected attribute, read as if it were the label: of the same records in the same order."""
+    read = {"train": data.load(real, reading)}
+    if there.test is not None:
+        read["test"] = data.load(real, replace(reading, split="test"))
+    for images, grouped in zip(filter(None, (there.train, there.test)), read.values(), strict=True):
+        if not images.pixels.equal(grouped.pixels):
+            raise UsageError(f"Expected a {reading.label!r} for each image that has a label, got images without one.",
+                             fix="complete the attribute table, or choose another --group")  # fmt: skip
+    return Groups(read["train"].classes, **{split: grouped.labels for split, grouped in read.items()})
 
 
 def _refuse_other_kind(images: Images, public: dict[str, Any]) -> None:

@@ -140,9 +140,7 @@ def _show(scores: Iterable[Score], page: Path, as_json: bool) -> None:
             error = "" if shown.standard_error is None else f" +- {shown.standard_error:.4f}"
             better = "higher" if shown.higher_is_better else "lower"
             print(f"  {indent + shown.name:34s} {shown.value:10.4f}{error}  ({better} is better)")
-    print(
-        f"Lab material, not for publication: {page}, {page.with_suffix('.md').name}, {page.with_suffix('.parquet').name}"
-    )
+    print(f"Lab material, not for publication: {page} (and .md, .json, .parquet)")
 
 
 def _report(findings: Iterable[Finding], as_json: bool) -> None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from sfumato.contracts import Metric
-from sfumato.errors import DataError, UsageError
+from sfumato.errors import DataError, NotApplicable, UsageError
 from sfumato.networks.distances import QUANTILES, error_of_ratio, quantiles, ratio_of_medians, some, to_nearest
 from sfumato.networks.student import Lesson, predict, train
 from sfumato.values import Images, Reference, Score
@@ -23,8 +23,8 @@ class Obfuscation(Metric):
     """Ratio of median distances to the nearest private image, released over public.
 
     About 1: the release is as far from the private images as the public ones are. Well below 1: it has moved
-    towards them. Without public images, real test images stand in their place, which says less. Two classifiers
-    try to tell released from private and released from public images: 0.5 means that they cannot.
+    towards them. Two classifiers try to tell released from private and released from public images: 0.5 means
+    that they cannot.
     """
 
     judges: ClassVar = "privacy"
@@ -36,17 +36,14 @@ class Obfuscation(Metric):
     seed: int = 0
 
     def __call__(self, synthetic: Images, real: Reference) -> Score:
-        _check(synthetic, real)
+        public = _check(synthetic, real)
         draw = torch.Generator().manual_seed(self.seed)
         private = real.train.unit().flatten(1)
         ours = to_nearest(synthetic.pixels[some(len(synthetic), self.most, draw)], private)
         chosen = some(len(real.held_out), self.most, draw)
         skip = chosen if real.test is None else None
         test = to_nearest(real.held_out.pixels[chosen], private, skip=skip)
-        if real.public is None:
-            theirs = test
-        else:
-            theirs = to_nearest(real.public.pixels[some(len(real.public), self.most, draw)], private)
+        theirs = to_nearest(public.pixels[some(len(public), self.most, draw)], private)
         return Score(
             name="obfuscation",
             value=ratio_of_medians(ours, theirs).item(),
@@ -54,22 +51,15 @@ class Obfuscation(Metric):
             higher_is_better=self.higher_is_better,
             seeds=(self.seed,),
             details={
-                "compared_with": "test images alone: no public images were given" if real.public is None else "public",
                 "quantiles": list(QUANTILES),
                 "released_to_private": quantiles(ours),
-                "public_to_private": None if real.public is None else quantiles(theirs),
+                "public_to_private": quantiles(theirs),
                 "test_to_private": quantiles(test),
                 "test_split": real.test is not None,
-                **self._told_apart(synthetic, real, draw),
+                "told_from_private": self._accuracy(synthetic.pixels, real.train.pixels, draw),
+                "told_from_public": self._accuracy(synthetic.pixels, public.pixels, draw),
             },
         )
-
-    def _told_apart(self, synthetic: Images, real: Reference, draw: torch.Generator) -> dict[str, Any]:
-        public = None if real.public is None else real.public.pixels
-        return {
-            "told_from_private": self._accuracy(synthetic.pixels, real.train.pixels, draw),
-            "told_from_public": None if public is None else self._accuracy(synthetic.pixels, public, draw),
-        }
 
     def _accuracy(self, released: Tensor, others: Tensor, draw: torch.Generator) -> float | None:
         """Balanced accuracy of a small CNN on halves that it was not trained on; None where there are too few."""
@@ -86,12 +76,17 @@ class Obfuscation(Metric):
         return (predict(judge, unseen) == labels).double().mean().item()
 
 
-def _check(synthetic: Images, real: Reference) -> None:
+def _check(synthetic: Images, real: Reference) -> Images:
+    """The public images, where all is as it must be."""
+    if real.public is None:
+        raise NotApplicable("Expected the public images that the release was made from, got none.",
+                            fix="name them with --public")  # fmt: skip
     for images in filter(None, (real.train, real.test, real.public)):
         if images.pixels.shape[1:] != synthetic.pixels.shape[1:]:
             shapes = tuple(synthetic.pixels.shape[1:]), tuple(images.pixels.shape[1:])
             raise UsageError(f"Expected real and public images of shape {shapes[0]}, got {shapes[1]}.")
     if not len(synthetic) or not len(real.held_out) or len(real.train) < 2:
         raise DataError("Expected at least 1 synthetic, 1 test and 2 training images.")
-    if real.public is not None and not len(real.public):
+    if not len(real.public):
         raise DataError("Expected at least 1 public image, got none.")
+    return real.public

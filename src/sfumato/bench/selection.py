@@ -1,0 +1,155 @@
+"""Which of many classifiers to keep: rules that cost nothing, one that is charged, and the leaky one for comparison.
+
+Published tables often show the best epoch on the test set. That number is too high, and a classifier that was
+picked so leaks the records it was picked on. Here the last step is the rule, released images that were kept apart
+may choose, and private validation records may be asked once, for all candidates together, through a ledger.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from sfumato import data
+from sfumato.bench.evaluate import judged_on, reference_for
+from sfumato.bench.lab import Lab
+from sfumato.bench.scores import Entry, add_scores
+from sfumato.contracts import Reading
+from sfumato.errors import DataError
+from sfumato.networks.judging import comparable
+from sfumato.networks.student import Lesson, Student, predict, train
+from sfumato.privacy import Budget, Ledger, NoisyChoice, PrivateImages
+from sfumato.release import read_release
+from sfumato.values import Images, Score
+
+LEAKY = "selected-by-test-max (leaky, for comparison)"
+KEPT = 10  # one released image in so many is kept apart for the rule that chooses by released images
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A classifier at some moment of its training on the release."""
+
+    name: str
+    last: bool
+    student: Student
+
+
+def select_classifier(
+    folder: Path | str, real: str, *, epsilon: float, validation: str | None = None,
+    archs: tuple[str, ...] = ("mlp", "small-cnn"), seeds: tuple[int, ...] = (0, 1), looks: int = 4,
+    reading: Reading | None = None, images_seen: float | None = None,
+) -> Score:  # fmt: skip
+    """Train classifiers on the release, choose one by each rule, and test them; results go to the lab folder.
+
+    The charged choice costs `epsilon` (delta 0) for the records of `validation`; without one the training records
+    are asked again, and then the choice costs `epsilon` on top of the release. Data that is asked once is never
+    asked again: the same call finds its old answer in the lab.
+    """
+    release = read_release(Path(folder))
+    reading = reading or Reading()
+    reference = reference_for(release, real, reading)
+    held_out = comparable(release.images, reference)
+    lessons, kept = _split(release.images)
+    lab = Lab.beside(release.path.absolute())
+    with lab:
+        candidates = _train(lessons, archs, seeds, looks, images_seen)
+        chosen = _charged(candidates, lab.folder / "selection", validation or real, reading, release.images, epsilon)
+        right = torch.stack([(predict(c.student, held_out.pixels) == held_out.labels).double() for c in candidates])
+        on_kept = torch.stack([(predict(c.student, kept.pixels) == kept.labels).double().mean() for c in candidates])
+        score = _score(candidates, right, int(on_kept.argmax()), chosen, epsilon, validation is not None)
+        settings = {"epsilon": epsilon, "validation": validation, "archs": archs, "seeds": seeds, "looks": looks}
+        entry = Entry(score, "selection", "utility", settings)
+        add_scores(lab, [entry], judged_on=judged_on(reference), left_out={})
+    return score
+
+
+def _split(images: Images) -> tuple[Images, Images]:
+    if len(images) < 2 * KEPT:
+        raise DataError(f"Expected a release of at least {2 * KEPT} images, got {len(images)}.")
+    order = torch.randperm(len(images), generator=torch.Generator().manual_seed(0))
+    return _rows(images, order[len(images) // KEPT :]), _rows(images, order[: len(images) // KEPT])
+
+
+def _rows(images: Images, rows: Tensor) -> Images:
+    soft = None if images.logits is None else images.logits[rows]
+    return Images(images.pixels[rows], images.labels[rows], images.classes, soft)
+
+
+def _train(
+    lessons: Images, archs: Sequence[str], seeds: Sequence[int], looks: int, images_seen: float | None
+) -> list[Candidate]:
+    candidates: list[Candidate] = []
+    for arch in archs:
+        changes = {} if images_seen is None else {"images_seen": images_seen}
+        lesson = Lesson.short(arch, soft=lessons.logits is not None, **changes)
+        for seed in seeds:
+
+            def keep(done: float, student: Student, arch: str = arch, seed: int = seed) -> None:
+                name = f"{arch}, seed {seed}, after {done:.0%}"
+                candidates.append(Candidate(name, done == 1, _copy(student)))
+
+            train(lessons, lesson, seed=seed, what=f"{arch}, seed {seed}", watch=keep, looks=looks)
+    return candidates
+
+
+def _copy(student: Student) -> Student:
+    return copy.deepcopy(student).eval().requires_grad_(False)
+
+
+def _charged(
+    candidates: Sequence[Candidate], folder: Path, where: str, reading: Reading, released: Images, epsilon: float
+) -> int:
+    """The candidate that private records choose, charged in a ledger of its own before they are looked at."""
+    folder.mkdir(mode=0o700, exist_ok=True)
+    channels, height, width = released.pixels.shape[1:]
+    mode = "grey" if channels == 1 else "colour"
+    source = data.open_source(where, Reading(size=height if height == width else None, mode=mode,
+                                             label=reading.label, classes=released.classes))  # fmt: skip
+    ledger = Ledger(Budget.of(epsilon, count=source.spec.count), folder / "ledger.jsonl")
+    names = [c.name for c in candidates]
+    (folder / "candidates.json").write_text(json.dumps(names, indent=2) + "\n", "utf-8")
+    try:
+        (choice,) = ledger.calibrate(NoisyChoice(candidates=len(candidates)))
+        private = PrivateImages.seal(source, ledger, folder=folder)
+
+        def correct(image: Tensor, label: Tensor) -> Tensor:
+            answers = [c.student(image[None]).argmax(1)[0] for c in candidates]
+            return (torch.stack(answers) == label).float()
+
+        try:
+            return private.choose(choice, purpose="choice of a classifier", score=correct)
+        finally:
+            private.close()
+    finally:
+        ledger.close()
+
+
+def _score(
+    candidates: Sequence[Candidate], right: Tensor, by_kept: int, by_choice: int, epsilon: float, apart: bool
+) -> Score:
+    """One accuracy per rule; the error is that of a share of so many test images."""
+    last = [k for k, c in enumerate(candidates) if c.last]
+    by_test = int(right.mean(1).argmax())
+    cost = "of the validation records alone" if apart else "in addition to the release's own epsilon"
+    rules = {
+        "selected-last-step": (right[last].mean(0), {"candidate": "mean over all", "cost": "none"}),
+        "selected-by-release": (right[by_kept], {"candidate": candidates[by_kept].name, "cost": "none"}),
+        "selected-by-noisy-max": (
+            right[by_choice],
+            {"candidate": candidates[by_choice].name, "cost": f"epsilon {epsilon:g} {cost}"},
+        ),
+        LEAKY: (right[by_test], {"candidate": candidates[by_test].name, "cost": "no guarantee: do not use it"}),
+    }
+    parts = [
+        Score(name, float(shares.mean()), float(shares.std() / len(shares) ** 0.5), True, details=details)
+        for name, (shares, details) in rules.items()
+    ]
+    head = parts[2]
+    return Score("selection", head.value, head.standard_error, True, details=head.details, parts=tuple(parts))
