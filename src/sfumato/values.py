@@ -62,6 +62,11 @@ class Images:
         """Pixels as float32 in [0, 1]."""
         return self.pixels.float() / 255
 
+    def rows(self, rows: Tensor) -> Images:
+        """Some of the images, by number or by a mask."""
+        soft = None if self.logits is None else self.logits[rows]
+        return Images(self.pixels[rows], self.labels[rows], self.classes, soft)
+
 
 @dataclass(frozen=True, slots=True)
 class Groups:

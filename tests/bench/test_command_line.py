@@ -99,8 +99,12 @@ def test_evaluate_writes_to_the_lab_only(made: tuple[Path, Path, Outcome]) -> No
     assert "nearest" in outcome.out
     assert "not for publication" in outcome.out
     assert sorted(release.rglob("*")) == before
-    assert json.loads((release.with_name("r.lab") / "scores.json").read_text())[0]["name"] == "nearest"
-    assert (release.with_name("r.lab") / "scores.md").read_text().startswith("PRIVATE")
+    lab = release.with_name("r.lab")
+    assert json.loads((lab / "scores.json").read_text())["scores"][0]["score"] == "nearest"
+    assert (lab / "scores.md").read_text().startswith("PRIVATE")
+    page = (lab / "scores.html").read_text()
+    assert "PRIVATE" in page
+    assert "http" not in page.replace("http-equiv", "")  # one file, nothing from elsewhere
 
 
 @pytest.mark.parametrize(

@@ -188,11 +188,14 @@ def test_without_bad_files_there_is_no_list(made: Path) -> None:
     assert not (made.with_name("r.lab") / "skipped_files.txt").exists()
 
 
+SCORES = {"scores.json", "scores.md", "scores.html", "scores.parquet", "real_vs_synthetic.png"}
+
+
 def test_scores_go_to_the_lab(made: Path) -> None:
     real = ("--real", made.with_name("biopsies-of-ms-moriarty.npz"), "--classes", "a,b,c")
     assert sfumato("evaluate", made, *real, "--metric", "nearest").code == 0
     assert files(made) == PUBLIC
-    assert files(made.with_name("r.lab")) == LAB | {"scores.json", "scores.md", "real_vs_synthetic.png"}
+    assert files(made.with_name("r.lab")) == LAB | SCORES
 
 
 def test_one_run_at_a_time(tmp_path: Path) -> None:

@@ -43,3 +43,24 @@ def test_the_trick_is_refused(path: Path) -> None:
 def test_an_honest_file_passes_the_lint() -> None:
     honest = Path(__file__).parents[2] / "src" / "sfumato" / "methods" / "dp_merf.py"
     assert not refused_by_lint(honest)
+
+
+@pytest.mark.parametrize(
+    ("call", "room", "refused"),
+    [
+        ("torch.load(file, weights_only=True)", "networks", False),
+        ("torch.load(file, weights_only=True)", "methods", True),
+        ("torch.load(file, weights_only=False)", "networks", True),
+        ("torch.load(file, weights_only=trusted)", "networks", True),
+        ("torch.load(file)", "networks", True),
+        ("torch.save(file, weights_only=True)", "networks", True),
+    ],
+)
+def test_only_published_weights_are_unpickled_and_only_safely(
+    tmp_path: Path, call: str, room: str, refused: bool
+) -> None:
+    (tmp_path / "written.py").write_text(f"import torch\n\nmade = {call}\n")
+    loaded = importlib.util.spec_from_file_location("boundary", CHECK)
+    boundary = importlib.util.module_from_spec(loaded)
+    loaded.loader.exec_module(boundary)
+    assert bool(boundary.problems(tmp_path / "written.py", room=room)) == refused

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
 from sfumato.contracts import Attack
+from sfumato.networks.distances import to_nearest
 from sfumato.values import Images, Release
-
-CHUNK = 256  # candidates compared at a time, so that memory stays flat
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +16,4 @@ class NearestNeighbour(Attack):
     """The score is minus the distance to the nearest synthetic image; higher means more like a member."""
 
     def score(self, release: Release, candidates: Images, *, population: Images) -> Tensor:
-        synthetic = release.images.unit().flatten(1)
-        real = candidates.unit().flatten(1)
-        return torch.cat([-torch.cdist(part, synthetic).amin(1) for part in torch.split(real, CHUNK)])
+        return -to_nearest(candidates.pixels, release.images.unit().flatten(1))

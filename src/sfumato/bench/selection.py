@@ -12,6 +12,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -74,12 +75,7 @@ def _split(images: Images) -> tuple[Images, Images]:
     if len(images) < 2 * KEPT:
         raise DataError(f"Expected a release of at least {2 * KEPT} images, got {len(images)}.")
     order = torch.randperm(len(images), generator=torch.Generator().manual_seed(0))
-    return _rows(images, order[len(images) // KEPT :]), _rows(images, order[: len(images) // KEPT])
-
-
-def _rows(images: Images, rows: Tensor) -> Images:
-    soft = None if images.logits is None else images.logits[rows]
-    return Images(images.pixels[rows], images.labels[rows], images.classes, soft)
+    return images.rows(order[len(images) // KEPT :]), images.rows(order[: len(images) // KEPT])
 
 
 def _train(
@@ -109,7 +105,7 @@ def _charged(
     """The candidate that private records choose, charged in a ledger of its own before they are looked at."""
     folder.mkdir(mode=0o700, exist_ok=True)
     channels, height, width = released.pixels.shape[1:]
-    mode = "grey" if channels == 1 else "colour"
+    mode: Literal["grey", "colour"] = "grey" if channels == 1 else "colour"
     source = data.open_source(where, Reading(size=height if height == width else None, mode=mode,
                                              label=reading.label, classes=released.classes))  # fmt: skip
     ledger = Ledger(Budget.of(epsilon, count=source.spec.count), folder / "ledger.jsonl")

@@ -85,16 +85,19 @@ def _section(kind: str, rows: list[Row], lab: Path) -> dict[str, Any]:
 
 def _charts(kind: str, rows: list[Row]) -> list[dict[str, str]]:
     charts = []
-    if kind == "utility":
-        ceilings = {row["score"].removeprefix("real2real-"): row["value"] for row in rows}
-        by_arch = [Bar(name := row["score"].removeprefix("gen2real-"), row["value"], row["standard_error"],
-                       ceilings.get(name)) for row in rows
-                   if row["part_of"] == "gen2real" and row["details"].get("arch")]  # fmt: skip
-        ceiling = "trained on real images instead" if any(bar.mark is not None for bar in by_arch) else ""
-        charts.append(_chart("Accuracy on real images, by classifier trained on the release", by_arch, ceiling))
-    if kind == "fairness":
-        trained = next((row for row in rows if row["score"] == "gen2real"), None)
-        known = {} if trained is None else trained["details"].get("per_class", {})
+    trained = _named(rows, "gen2real")
+    if kind == "utility" and trained is not None:
+        by_arch = []
+        for arch in trained["details"].get("accuracies", {}):
+            row, ceiling = _named(rows, f"gen2real-{arch}"), _named(rows, f"real2real-{arch}")
+            if row is not None:
+                by_arch.append(
+                    Bar(arch, row["value"], row["standard_error"], None if ceiling is None else ceiling["value"])
+                )
+        marked = "trained on real images instead" if any(bar.mark is not None for bar in by_arch) else ""
+        charts.append(_chart("Accuracy on real images, by classifier trained on the release", by_arch, marked))
+    if kind == "fairness" and trained is not None:
+        known = trained["details"].get("per_class", {})
         by_class = [Bar(printable(name), value) for name, value in known.items() if value is not None]
         charts.append(_chart("Accuracy on real images, by class, of classifiers trained on the release", by_class[:50]))
     return [chart for chart in charts if chart["svg"]]

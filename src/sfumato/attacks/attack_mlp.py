@@ -1,0 +1,33 @@
+"""Attack MLP: a perceptron learns on half of the candidates how the classifier answers its members."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from sfumato.contracts import ClassifierAttack
+from sfumato.networks.outputs import check, features, judged_across_folds, perceptron
+from sfumato.values import Exposed
+
+
+@dataclass(frozen=True, slots=True)
+class AttackMLP(ClassifierAttack):
+    """Logits and loss of the target itself, across folds: the practice of TensorFlow Privacy, without shadows.
+
+    The attacker knows the membership of the other folds, so this is stronger than a real one; balanced
+    training sets, and fixed settings in place of a search.
+    """
+
+    folds: int = 2
+    by_size: bool = True  # logits from large to small; class by class, as there, takes many more candidates
+    hidden: tuple[int, ...] = (64,)
+    alpha: float = 0.01  # weight of the squared weights
+    iterations: int = 200
+    seed: int = 0
+
+    def score(self, exposed: Exposed) -> Tensor:
+        check(exposed)
+        learn = perceptron(hidden=self.hidden, alpha=self.alpha, iterations=self.iterations, seed=self.seed)
+        what = features(exposed.logits, exposed.labels, by_size=self.by_size)
+        return judged_across_folds(what, exposed.members, learn, folds=self.folds, seed=self.seed)

