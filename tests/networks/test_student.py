@@ -11,7 +11,7 @@ from torch import Tensor
 
 from metrics.digits import noise, reference
 from sfumato.errors import DataError, UsageError
-from sfumato.networks.student import Lesson, Student, loss_of, predict, train
+from sfumato.networks.student import Best, Lesson, Student, loss_of, predict, split_off, train
 from sfumato.values import Images
 
 QUICK = Lesson.short(images_seen=6_000)
@@ -107,6 +107,158 @@ def test_rate_falls_at_120_150_and_180(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [i for i in range(1, 200) if rates[i] != rates[i - 1]] == [120, 150, 180]
     assert rates[0] == 0.1
     assert rates[-1] == pytest.approx(1e-4)
+
+
+Changes = list[tuple[int, float]]
+
+
+def rates_of(lesson: Lesson, kind: type[torch.optim.Optimizer], monkeypatch: pytest.MonkeyPatch) -> Changes:
+    """Train on eight images, and say at which steps the rate changes, and to what."""
+    rates: list[float] = []
+    step = kind.step
+
+    def watched(self: torch.optim.Optimizer, *arguments: object) -> object:
+        rates.append(self.param_groups[0]["lr"])
+        assert self.param_groups[0]["weight_decay"] == lesson.weight_decay
+        return step(self, *arguments)
+
+    monkeypatch.setattr(kind, "step", watched)
+    train(noise(8), dataclasses.replace(lesson, batch=8), seed=0, what="test")
+    return [(i, rate) for i, rate in enumerate(rates) if not i or rate != rates[i - 1]]
+
+
+def test_dpimagebench_is_as_published(monkeypatch: pytest.MonkeyPatch) -> None:
+    grey, colour = (Lesson.dpimagebench("mlp", colour=c) for c in (False, True))
+    assert (grey.batch, grey.max_epochs, grey.average) == (256, 50, 0.9999)
+    assert (colour.batch, colour.max_epochs, colour.weight_decay, colour.average) == (126, 200, 5e-4, 0.9999)
+    assert grey.steps(noise(2560)) == 50 * 10
+    changes = rates_of(grey, torch.optim.Adam, monkeypatch)
+    assert [i for i, _ in changes] == [0, 20, 40]
+    assert [rate for _, rate in changes] == pytest.approx([0.01, 0.002, 0.0004])
+    changes = rates_of(colour, torch.optim.SGD, monkeypatch)
+    assert [i for i, _ in changes] == [0, 60, 120, 180]
+    assert [rate for _, rate in changes] == pytest.approx([0.1, 0.02, 0.004, 0.0008])
+
+
+def test_dpac_is_as_published(monkeypatch: pytest.MonkeyPatch) -> None:
+    changes = rates_of(Lesson.dpac("lenet"), torch.optim.SGD, monkeypatch)
+    assert [i for i, _ in changes] == [0, 40]
+    assert [rate for _, rate in changes] == pytest.approx([0.05, 0.005])
+    perceptron = Lesson.dpac("mlp")
+    assert (perceptron.optimizer, perceptron.rate, perceptron.batch, perceptron.patience) == ("adam", 1e-3, 200, 10)
+    assert perceptron.weight_decay * perceptron.batch == pytest.approx(0.01)
+
+
+def test_averages_are_of_weights_and_batch_statistics() -> None:
+    """Two steps by hand: the average is 2/11 of the start and so on, for buffers too."""
+    images, states = noise(16), []
+    plain = Lesson("small-cnn", loss="labels", batch=16, least_batches=1, falls=(), images_seen=math.inf)
+    for steps in (1, 2):
+        student = train(images, dataclasses.replace(plain, max_epochs=float(steps)), seed=0, what="test")
+        states.append(student.state_dict())
+    still = dataclasses.replace(plain, rate=0.0, weight_decay=0.0, max_epochs=1.0)  # weights as they began
+    start = train(images, still, seed=0, what="test").state_dict()
+    averaged = dataclasses.replace(plain, average=0.9999, max_epochs=2.0)
+    found = train(images, averaged, seed=0, what="test").state_dict()
+    first, second = 2 / 11, 3 / 12  # (1 + n) / (10 + n)
+    for name in ("network.head.1.weight", "network.features.1.running_mean", "network.features.1.running_var"):
+        begun = start[name]
+        if "running" in name:  # where batch norm begins
+            begun = torch.zeros_like(begun) if "mean" in name else torch.ones_like(begun)
+        once = first * begun + (1 - first) * states[0][name]
+        torch.testing.assert_close(found[name], second * once + (1 - second) * states[1][name])
+    capped = dataclasses.replace(averaged, average=0.1)
+    assert not torch.equal(
+        train(images, capped, seed=0, what="test").state_dict()["network.head.1.weight"], found["network.head.1.weight"]
+    )
+
+
+def test_patience_ends_a_lesson_and_keeps_its_best() -> None:
+    real = reference().train
+    images = Images(real.pixels[:100], real.labels[:100], real.classes)
+    _, kept = split_off(images, seed=0)
+    accuracies: list[float] = []  # after every epoch, and of what is kept at the end
+
+    def watch(done: float, student: Student) -> None:
+        accuracies.append((predict(student, kept.pixels) == kept.labels).double().mean().item())
+
+    lesson = Lesson(
+        "mlp", optimizer="adam", rate=1e-2, falls=(), batch=9, least_batches=1, max_epochs=100.0, patience=3
+    )
+    student = train(images, lesson, seed=0, what="test", watch=watch, looks=100)
+    *each, final = accuracies
+    assert len(each) < 99, "it was over before"
+    best = each.index(max(each))
+    assert len(each) == best + 1 + lesson.patience
+    assert final == max(each)
+    assert (predict(student, kept.pixels) == kept.labels).double().mean().item() == final
+
+
+def test_images_kept_apart_are_the_others() -> None:
+    real = reference().train
+    some, kept = split_off(real, seed=4)
+    assert (len(some), len(kept)) == (len(real) - 144, 144)
+    again = torch.cat([some.pixels, kept.pixels]).flatten(1)
+    assert torch.equal(again.unique(dim=0), real.pixels.flatten(1).unique(dim=0))
+    logits = torch.arange(30.0).reshape(10, 3)
+    soft, apart = split_off(Images(real.pixels[:10], torch.arange(10), ("a",), logits), seed=0)
+    for part in (soft, apart):
+        assert torch.equal(part.logits, logits[part.labels]), "logits stay with their images"
+    with pytest.raises(DataError, match="at least 3"):
+        split_off(noise(2), seed=0)
+
+
+@pytest.mark.parametrize("arch", ["small-cnn", "wrn-40-4"])  # the second draws dropout
+def test_watching_happens_at_equal_moments_and_changes_nothing(arch: str) -> None:
+    images, few = noise(32), 3 if arch == "wrn-40-4" else 10
+    lesson = Lesson(arch, loss="labels", batch=2, images_seen=2 * few)
+    moments: list[float] = []
+    modes: set[bool] = set()
+    seen: list[Tensor] = []
+
+    def watch(done: float, student: Student) -> None:
+        moments.append(done)
+        modes.add(student.training)
+        torch.rand(7)
+        predict(student, images.pixels)
+        seen.append(weights(student))
+
+    watched = train(images, lesson, seed=0, what="test", watch=watch, looks=5)
+    assert moments == ([1 / 3, 2 / 3, 1.0] if few == 3 else [0.2, 0.4, 0.6, 0.8, 1.0])
+    assert modes == {False}
+    assert torch.equal(weights(watched), weights(train(images, lesson, seed=0, what="test")))
+    assert torch.equal(seen[-1], weights(watched))
+    assert not torch.equal(seen[0], seen[1])
+
+
+def test_the_best_is_the_first_of_the_highest() -> None:
+    images = noise(20)
+    best = Best(images)
+    students = [Student(Constant(answer), torch.ones(())) for answer in (1, 3, 3, 2)]
+    images.labels[:] = torch.tensor([3] * 12 + [1] * 5 + [2] * 3)
+    for number, student in enumerate(students):
+        best(number / 4, student)
+    assert best.accuracy == 0.6
+    assert best.since == 2
+    assert best.state["network.scores"].argmax() == 3
+
+
+class Constant(torch.nn.Module):
+    """The same class for every image."""
+
+    def __init__(self, answer: int) -> None:
+        super().__init__()
+        self.scores = torch.nn.Parameter(torch.nn.functional.one_hot(torch.tensor(answer), 10).float())
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.scores.expand(len(images), -1)
+
+
+@pytest.mark.parametrize("arch", ["mlp", "lenet", "resnet8", "wrn-10-2", "resnext-11"])
+def test_quick_networks_learn_digits(arch: str) -> None:
+    real = reference()
+    student = train(real.train, Lesson.short(arch, max_epochs=3.0), seed=0, what="test")
+    assert (predict(student, real.test.pixels) == real.test.labels).float().mean() > 0.7
 
 
 @pytest.mark.parametrize("scale", [0.01, 100.0])

@@ -8,14 +8,13 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from torch import Tensor
 
 from sfumato.bench.evaluate import reference_for
 from sfumato.bench.lab import NOTICE, Lab
 from sfumato.contracts import Reading
 from sfumato.errors import DataError, UsageError, printable
-from sfumato.metrics.gen2real import accuracy, comparable
 from sfumato.networks import classifiers
+from sfumato.networks.judging import accuracy, comparable
 from sfumato.networks.student import Lesson, Loss, predict, train
 from sfumato.release import read_release
 from sfumato.values import Images, Reference, Score
@@ -96,12 +95,7 @@ def _split(images: Images) -> tuple[Images, Images]:
     if not count:
         raise DataError(f"Expected a release of at least {HELD_OUT} images, got {len(images)}.")
     order = torch.randperm(len(images), generator=torch.Generator().manual_seed(0))
-    return _rows(images, order[count:]), _rows(images, order[:count])
-
-
-def _rows(images: Images, rows: Tensor) -> Images:
-    soft = None if images.logits is None else images.logits[rows]
-    return Images(images.pixels[rows], images.labels[rows], images.classes, soft)
+    return images.rows(order[count:]), images.rows(order[:count])
 
 
 def _score(

@@ -46,7 +46,7 @@ class EqualisedOdds(Metric):
         tested = _Tested.of(synthetic, real)
         answers = {"release": self._answers(synthetic, tested)}
         if real.test is not None:
-            answers["real"] = self._answers(by_group.rows_of(real.train, by_group.of_known_class(real.train)), tested)
+            answers["real"] = self._answers(real.train.rows(by_group.of_known_class(real.train)), tested)
         values = {who: tested.figures(given) for who, given in answers.items()}  # (seeds, figures)
         errors = self._errors(tested, answers)
         scores = [

@@ -11,7 +11,7 @@ from torch import Tensor
 from sfumato.contracts import Metric
 from sfumato.errors import NotApplicable, UsageError
 from sfumato.networks.distances import some
-from sfumato.networks.groups import drawn_anew, error_of_mean, rows_of
+from sfumato.networks.groups import drawn_anew, error_of_mean
 from sfumato.networks.student import Lesson, predict, train
 from sfumato.values import Groups, Images, Reference, Score
 
@@ -61,7 +61,7 @@ class GroupRepresentation(Metric):
         order = some(len(labelled), len(labelled), torch.Generator().manual_seed(seed))
         unseen, learnt = order[: len(order) // 5], order[len(order) // 5 :]
         lesson = Lesson.short(self.arch, images_seen=self.images_seen)
-        student = train(rows_of(labelled, learnt), lesson, seed=seed, what=f"group-representation, seed {seed}")
+        student = train(labelled.rows(learnt), lesson, seed=seed, what=f"group-representation, seed {seed}")
         groups = len(labelled.classes)
         said = torch.bincount(predict(student, synthetic.pixels), minlength=groups)
         pairs = labelled.labels[unseen] * groups + predict(student, labelled.pixels[unseen])

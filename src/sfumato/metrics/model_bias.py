@@ -47,7 +47,7 @@ class ModelBias(Metric):
         tested = _in_two_views(real) if real.groups is None else _in_groups(real, real.groups.names)
         answers = {"release": self._answers(synthetic, tested)}
         if real.test is not None:
-            answers["real"] = self._answers(by_group.rows_of(real.train, by_group.of_known_class(real.train)), tested)
+            answers["real"] = self._answers(real.train.rows(by_group.of_known_class(real.train)), tested)
         values = {who: tested.biases(given) for who, given in answers.items()}
         of_bias, of_amplification = self._errors(tested, answers)
         parts: tuple[Score, ...] = ()
@@ -123,7 +123,7 @@ def grey(pixels: Tensor) -> Tensor:
 
 
 def _in_two_views(real: Reference) -> _Tested:
-    held_out = by_group.rows_of(real.held_out, by_group.of_known_class(real.held_out))
+    held_out = real.held_out.rows(by_group.of_known_class(real.held_out))
     if held_out.pixels.shape[1] != 3:
         raise NotApplicable("Expected images in colour, or groups of the real held-out images; got neither.",
                             fix="name the column with --group")  # fmt: skip

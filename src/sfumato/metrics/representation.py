@@ -12,7 +12,7 @@ from torch import Tensor
 from sfumato.contracts import Metric
 from sfumato.errors import DataError, UsageError
 from sfumato.networks.distances import some
-from sfumato.networks.groups import drawn_anew, of_known_class, rows_of
+from sfumato.networks.groups import drawn_anew, of_known_class
 from sfumato.values import Images, Reference, Score
 
 COVERED = (
@@ -68,9 +68,9 @@ class Representation(Metric):
 
     def _coverage(self, synthetic: Images, real: Reference, draw: torch.Generator) -> list[Score]:
         """Of the class that is covered worst; nothing where no class has enough held-out images."""
-        sides = [synthetic, *(rows_of(images, of_known_class(images)) for images in (real.held_out, real.train))]
+        sides = [synthetic, *(images.rows(of_known_class(images)) for images in (real.held_out, real.train))]
         count = min(self.most, *map(len, sides))
-        released, tested, training = (rows_of(images, some(len(images), count, draw)) for images in sides)
+        released, tested, training = (images.rows(some(len(images), count, draw)) for images in sides)
         covered: dict[str, Tensor] = {}  # by class, whether each held-out image is
         by_real: dict[str, float] = {}
         for c, name in enumerate(synthetic.classes):

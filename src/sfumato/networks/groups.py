@@ -32,16 +32,12 @@ def held_out_members(real: Reference) -> tuple[Images, Tensor, list[str]]:
     said = [f"group {name}: no images" for g, name in enumerate(real.groups.names) if g not in present]
     if not known.all():
         said.append(f"{int((~known).sum())} images of no known class or group")
-    return rows_of(images, known), groups[known], said
+    return images.rows(known), groups[known], said
 
 
 def of_known_class(images: Images) -> Tensor:
     """False for a record whose label is none of the classes: it counts as absent."""
     return (images.labels >= 0) & (images.labels < len(images.classes))
-
-
-def rows_of(images: Images, rows: Tensor) -> Images:
-    return Images(images.pixels[rows], images.labels[rows], images.classes)
 
 
 def tally(predicted: Tensor, labels: Tensor, groups: Tensor, *, names: int, classes: int) -> Tensor:

@@ -2,95 +2,23 @@
 
 from __future__ import annotations
 
+import copy
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any, Literal, Self, cast
+from collections.abc import Callable, Iterator
+from typing import cast
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, kl_div, log_softmax, mse_loss
 
-from sfumato.errors import DataError, UsageError
+from sfumato.errors import DataError
 from sfumato.networks import classifiers
+from sfumato.networks.lesson import Lesson as Lesson
+from sfumato.networks.lesson import Loss as Loss
 from sfumato.progress import track
 from sfumato.values import Images
 
-Loss = Literal["logits", "kl", "labels"]
-FULL_PRICE = 32 * 32  # pixels; a larger image counts as several against the bound on work
-# How much less a network sees in a short lesson: measured, so that one lasts minutes (a ResNet half an hour).
-PRICES = {"resnet18": 10, "resnet34": 20, "vgg11": 5, "mobilenet-v2": 5, "shufflenet-v2": 5}
-
-
-@dataclass(frozen=True)
-class Lesson:
-    """How a student learns; every field is public, and nothing of it is chosen by looking at real images.
-
-    There is no augmentation on purpose: the logits of a shifted or flipped image are the teacher's
-    to say, and the teacher is not released.
-    """
-
-    arch: str = "small-cnn"
-    loss: Loss | None = None  # None: logits where the release has them, labels where not
-    temperature: float = 100.0  # of the loss "kl" alone
-    optimizer: Literal["adamw", "sgd"] = "adamw"
-    rate: float = 4e-3  # at its peak
-    weight_decay: float = 0.01
-    batch: int = 256
-    least_batches: int = 16  # so many of them at least in an epoch, however few images there are
-    max_epochs: float = 60.0
-    images_seen: float = 240_000  # bound on the work, in images up to 32 px
-
-    @classmethod
-    def short(cls, arch: str = "small-cnn", *, soft: bool = False, **changes: Any) -> Self:
-        """Minutes on two cores: AdamW under one cycle of the learning rate; `soft` to match logits.
-
-        Logits say so much about each image that many small steps pay: on FashionMNIST pictures with a
-        digit teacher's logits, 120,000 images seen in batches of 64 beat 240,000 in batches of 256 (judged on
-        training digits that the teacher had not seen).
-        """
-        settings: dict[str, Any] = {}
-        if soft or arch != "small-cnn":
-            settings = {"batch": 64, "images_seen": 400_000 / PRICES.get(arch, 1)}
-        return cls(**{"arch": arch, **settings, **changes})
-
-    @classmethod
-    def paper(cls, arch: str = "resnet18", **changes: Any) -> Self:
-        """DP-ImgSyn's student: SGD for 200 epochs, the rate cut to a tenth at 120, 150 and 180; hours."""
-        settings = {"loss": "kl", "optimizer": "sgd", "rate": 0.1, "weight_decay": 1e-4, "least_batches": 1,
-                    "max_epochs": 200.0, "images_seen": math.inf}  # fmt: skip
-        return cls(**{"arch": arch, **settings, **changes})
-
-    def loss_for(self, images: Images) -> Loss:
-        return self.loss or ("labels" if images.logits is None else "logits")
-
-    def batch_for(self, images: Images) -> int:
-        return max(2, min(self.batch, len(images) // self.least_batches))
-
-    def steps(self, images: Images) -> int:
-        area = images.pixels.shape[2] * images.pixels.shape[3]
-        seen = min(self.max_epochs * len(images), self.images_seen * min(1.0, FULL_PRICE / area))
-        return max(1, math.ceil(seen / self.batch_for(images)))
-
-    def epochs(self, images: Images) -> float:
-        return self.steps(images) * self.batch_for(images) / len(images)
-
-    def check(self, images: Images) -> None:
-        """Refuse a lesson that these images cannot give."""
-        classifiers.check(self.arch)
-        if not 0 < self.temperature < math.inf:
-            raise UsageError(f"Expected a finite temperature > 0, got {self.temperature:g}.")
-        if len(images) < 2:
-            raise DataError(f"Expected at least 2 images to learn from, got {len(images)}.")
-        if self.loss_for(images) == "labels":
-            return
-        if images.logits is None:
-            raise UsageError(
-                f"Expected a release with logits for the loss {self.loss}, got one with labels alone.",
-                fix="use the loss labels",
-            )
-        if not images.logits.isfinite().all():
-            raise DataError("Expected finite logits in the release, got some that are not.")
+LOOKS = 8  # of a watch
 
 
 class Student(nn.Module):
@@ -107,35 +35,82 @@ class Student(nn.Module):
         return cast(Tensor, self.scale * self.network(images))
 
 
-def train(images: Images, lesson: Lesson, *, seed: int, what: str) -> Student:
-    """A student of these images and of nothing else, as it is after the last step."""
+Watch = Callable[[float, Student], None]  # the part of the lesson that is over, and the student in eval mode
+
+
+class Best:
+    """A watch that keeps the candidate with the best accuracy on images kept apart; of equals, the earlier."""
+
+    def __init__(self, kept: Images) -> None:
+        self.kept = kept
+        self.accuracy, self.since = -1.0, 0  # since: looks in vain
+        self.state: dict[str, Tensor] = {}
+
+    def __call__(self, done: float, student: Student) -> None:
+        right = predict(student, self.kept.pixels) == released_labels(self.kept)
+        accuracy, self.since = right.double().mean().item(), self.since + 1
+        if accuracy > self.accuracy:
+            self.accuracy, self.since = accuracy, 0
+            self.state = copy.deepcopy(student.state_dict())
+
+
+def train(
+    images: Images, lesson: Lesson, *, seed: int, what: str, watch: Watch | None = None, looks: int = LOOKS
+) -> Student:
+    """A student of these images and of nothing else, as it is after the last step.
+
+    A watch is called at `looks` equally spaced moments, the last at the end; training is the same without it.
+    """
     lesson.check(images)
-    loss = lesson.loss_for(images)
-    with torch.random.fork_rng(devices=[]):
+    best = None
+    if lesson.patience is not None:
+        images, kept = split_off(images, seed=seed)
+        best = Best(kept)
+    steps, an_epoch = lesson.steps(images), max(1, len(images) // lesson.batch_for(images))
+    moments = {math.ceil(steps * look / looks) for look in range(1, looks)} - {steps}
+    with torch.random.fork_rng(devices=[]):  # first weights and dropout
         torch.manual_seed(seed)
-        channels, height, width = images.pixels.shape[1:]
-        network = classifiers.build(lesson.arch, channels, height, width, len(images.classes))
-    # Twice as fast on CPU as the default layout.
-    student = Student(network, _scale(images, loss)).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    steps = lesson.steps(images)
-    optimizer, schedule = _schedule(student, lesson, steps)
-    order = torch.Generator().manual_seed(seed)
-    batches = _batches(len(images), lesson.batch_for(images), steps, order)
-    for rows in track(batches, what=what, total=steps):
-        error = loss_of(student(unit(images.pixels[rows])), images, rows, loss, lesson.temperature)
-        if loss == "logits":
-            error = error / student.scale**2
-        optimizer.zero_grad()
-        error.backward()  # type: ignore[no-untyped-call]
-        optimizer.step()
-        schedule.step()
-    return cast(Student, student.eval())
+        student = _beginner(images, lesson)
+        shown = student if lesson.average is None else copy.deepcopy(student).eval()
+        for done in track(_steps(student, images, lesson, seed), what=what, total=steps):
+            if lesson.average is not None:
+                _follow(shown, student, min(lesson.average, (1 + done) / (10 + done)))
+            if watch and done in moments:
+                _look(watch, done / steps, shown)
+            if best is not None and not done % an_epoch:
+                _look(best, done / steps, shown)
+                if best.since >= cast(int, lesson.patience):
+                    break
+        if best is not None and best.state:
+            shown.load_state_dict(best.state)
+        if watch:
+            _look(watch, 1.0, shown)
+    return shown.eval()
+
+
+def split_off(images: Images, *, seed: int, part: float = 0.1) -> tuple[Images, Images]:
+    """The images without a random part, and that part: at least one image, and never all but one."""
+    count = min(max(1, round(part * len(images))), len(images) - 2)
+    if count < 1:
+        raise DataError(f"Expected at least 3 images, one to keep apart, got {len(images)}.")
+    order = torch.randperm(len(images), generator=torch.Generator().manual_seed(seed))
+    return images.rows(order[count:]), images.rows(order[:count])
+
+
+def released_labels(images: Images) -> Tensor:
+    """The label of an image is what its logits say, where there are any."""
+    return images.labels if images.logits is None else images.logits.argmax(1)
+
+
+def outputs(network: nn.Module, pixels: Tensor) -> Tensor:
+    """What the network says of each image."""
+    with torch.inference_mode():
+        return torch.cat([network(unit(chunk)) for chunk in torch.split(pixels, 500)])  # (n, k)
 
 
 def predict(network: nn.Module, pixels: Tensor) -> Tensor:
     """The class that the network gives each image."""
-    with torch.inference_mode():
-        return torch.cat([network(unit(chunk)).argmax(1) for chunk in torch.split(pixels, 500)])
+    return outputs(network, pixels).argmax(1)
 
 
 def loss_of(outputs: Tensor, images: Images, rows: Tensor, loss: Loss, temperature: float) -> Tensor:
@@ -164,15 +139,61 @@ def _scale(images: Images, loss: Loss) -> Tensor:
     return spread if spread > 0 else torch.ones(())
 
 
+def _beginner(images: Images, lesson: Lesson) -> Student:
+    channels, height, width = images.pixels.shape[1:]
+    network = classifiers.build(lesson.arch, channels, height, width, len(images.classes))
+    student = Student(network, _scale(images, lesson.loss_for(images)))
+    # Twice as fast on CPU as the default layout.
+    return student.to(memory_format=torch.channels_last)  # type: ignore[call-overload,no-any-return]
+
+
+def _steps(student: Student, images: Images, lesson: Lesson, seed: int) -> Iterator[int]:
+    """Take the lesson's steps; yields how many are done."""
+    loss, steps = lesson.loss_for(images), lesson.steps(images)
+    optimizer, schedule = _schedule(student, lesson, steps)
+    order = torch.Generator().manual_seed(seed)
+    for done, rows in enumerate(_batches(len(images), lesson.batch_for(images), steps, order), start=1):
+        error = loss_of(student(unit(images.pixels[rows])), images, rows, loss, lesson.temperature)
+        if loss == "logits":
+            error = error / student.scale**2
+        optimizer.zero_grad()
+        error.backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+        schedule.step()
+        yield done
+
+
+def _look(watch: Watch, done: float, student: Student) -> None:
+    """Show the student as it would be used; what the watch draws at random does not change the training."""
+    training = student.training
+    with torch.random.fork_rng(devices=[]):
+        watch(done, student.eval())
+    student.train(training)
+
+
+@torch.no_grad()
+def _follow(average: Student, student: Student, decay: float) -> None:
+    """One step of the moving average, of weights and batch statistics alike."""
+    for mean, now in zip(average.state_dict().values(), student.state_dict().values(), strict=True):
+        if mean.is_floating_point():
+            mean.lerp_(now, 1 - decay)
+        else:
+            mean.copy_(now)
+
+
 def _schedule(
     student: nn.Module, lesson: Lesson, steps: int
 ) -> tuple[torch.optim.Optimizer, torch.optim.lr_scheduler.LRScheduler]:
-    if lesson.optimizer == "adamw":
-        adamw = torch.optim.AdamW(student.parameters(), weight_decay=lesson.weight_decay)
-        return adamw, torch.optim.lr_scheduler.OneCycleLR(adamw, max_lr=lesson.rate, total_steps=steps)
-    sgd = torch.optim.SGD(student.parameters(), lesson.rate, momentum=0.9, weight_decay=lesson.weight_decay)
-    milestones = [steps * epoch // 200 for epoch in (120, 150, 180)]
-    return sgd, torch.optim.lr_scheduler.MultiStepLR(sgd, milestones, gamma=0.1)
+    optimizer: torch.optim.Optimizer
+    if lesson.optimizer == "sgd":
+        optimizer = torch.optim.SGD(student.parameters(), lesson.rate, momentum=0.9, weight_decay=lesson.weight_decay)
+    else:
+        adam = torch.optim.AdamW if lesson.optimizer == "adamw" else torch.optim.Adam
+        optimizer = adam(student.parameters(), lesson.rate, weight_decay=lesson.weight_decay)
+    if lesson.falls is None:
+        return optimizer, torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=lesson.rate, total_steps=steps)
+    milestones = [round(steps * part) for part in lesson.falls]
+    return optimizer, torch.optim.lr_scheduler.MultiStepLR(optimizer, milestones, gamma=lesson.fall)
 
 
 def _batches(count: int, size: int, steps: int, order: torch.Generator) -> Iterator[Tensor]:

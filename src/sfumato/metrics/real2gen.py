@@ -1,0 +1,78 @@
+"""Accuracy on synthetic images, by their labels, of classifiers that were trained on real images."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from sfumato.contracts import Metric
+from sfumato.errors import NotApplicable
+from sfumato.networks import judging
+from sfumato.networks.distances import some
+from sfumato.networks.judging import CPU_EPOCHS, CPU_PANEL, Profile
+from sfumato.networks.student import Lesson, outputs
+from sfumato.values import Images, Reference, Score
+
+
+@dataclass(frozen=True)
+class Real2Gen(Metric):
+    """Do synthetic images look like their labels? The mean over networks and seeds, each after its last step.
+
+    The part real2real is what the same classifiers do on real test images. DPAC trained its convolutional network
+    on the real test split; `legacy` does so too, and has no real2real.
+    """
+
+    judges: ClassVar = "utility"
+    higher_is_better: ClassVar[bool] = True
+
+    archs: tuple[str, ...] = CPU_PANEL
+    seeds: tuple[int, ...] = (0,)  # one: its error is over networks, and lessons are as long as those of gen2real
+    profile: Profile = "cpu"
+    legacy: bool = False
+    most: int = 20_000  # synthetic images to be judged
+    images_seen: float = math.inf  # these two bound the lessons of the profile cpu
+    max_epochs: float = CPU_EPOCHS
+
+    def __call__(self, synthetic: Images, real: Reference) -> Score:
+        judging.check_panel(self.archs, self.seeds)
+        judging.comparable(synthetic, real)
+        if self.legacy and real.test is None:
+            raise NotApplicable("Expected a test split for the legacy protocol, which trains on it, got none.")
+        test = None if real.test is None or self.legacy else judging.known(real.test)
+        draw = torch.Generator().manual_seed(self.seeds[0])
+        judged = synthetic.rows(some(len(synthetic), self.most, draw))
+        on_synthetic: dict[str, list[Tensor]] = {arch: [] for arch in self.archs}
+        on_test: dict[str, list[Tensor]] = {arch: [] for arch in self.archs}
+        details: dict[str, Any] = {"selection": "last step", "profile": self.profile, "legacy": self.legacy,
+                                   "judged": len(judged), "loss": {}, "epochs": {}}  # fmt: skip
+        for arch in self.archs:
+            images = self._lessons_of(arch, real)
+            lessons = {arch: self.lesson_for(arch, images)}
+            for key, told in judging.taught(lessons, images).items():
+                details[key] |= told
+            for _, student in judging.panel_of(images, lessons, seeds=self.seeds, what="real2gen"):
+                on_synthetic[arch].append(outputs(student, judged.pixels))
+                if test is not None:
+                    on_test[arch].append(outputs(student, test.pixels))
+        score = judging.panel_score("real2gen", on_synthetic, judged, seeds=self.seeds, details=details)
+        if test is None:
+            return score
+        ceiling = judging.panel_score("real2real", on_test, test, seeds=self.seeds, details={})
+        return replace(score, parts=(*score.parts, replace(ceiling, parts=()), *ceiling.parts))
+
+    def lesson_for(self, arch: str, images: Images) -> Lesson:
+        lesson = judging.lesson_for(
+            self.profile, arch, images, images_seen=self.images_seen, max_epochs=self.max_epochs
+        )
+        if self.profile == "dpac" and arch != "mlp":  # gentler and longer than with synthetic images
+            lesson = replace(lesson, rate=0.01, max_epochs=100.0)
+        return lesson
+
+    def _lessons_of(self, arch: str, real: Reference) -> Images:
+        """The real images that teach this network: the training split, but for the flaw that legacy repeats."""
+        astray = self.legacy and arch != "mlp" and real.test is not None
+        return judging.known(real.held_out if astray else real.train)

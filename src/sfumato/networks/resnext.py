@@ -1,0 +1,63 @@
+"""Residual networks of grouped convolutions: ResNeXt, Xie, Girshick, Dollar, Tu and He (2017), for small images."""
+
+from __future__ import annotations
+
+from typing import cast
+
+from torch import Tensor, nn
+from torch.nn.functional import relu
+
+from sfumato.networks.cifar_resnet import start_wide, stem
+
+
+class ResNeXt(nn.Module):
+    """Three stages of bottlenecks, 9 n + 2 layers; `groups` paths of `path` channels, doubled at each stage.
+
+    A stage gives out `path * widen` channels, doubled likewise.
+    """
+
+    def __init__(
+        self, blocks: int, channels: int, classes: int, *, groups: int, path: int, widen: int, stride: int = 1
+    ) -> None:
+        super().__init__()
+        self.stem = stem(channels, path, stride)
+        self.stem_norm = nn.BatchNorm2d(path)
+        stages: list[nn.Module] = []
+        inputs = path
+        for stage in range(3):
+            width = path * 2**stage
+            for block in range(blocks):
+                step = 2 if stage and not block else 1
+                stages.append(Bottleneck(inputs, groups * width, widen * width, groups=groups, stride=step))
+                inputs = widen * width
+        self.stages = nn.Sequential(*stages)
+        self.head = nn.Linear(inputs, classes)
+        start_wide(self)
+
+    def forward(self, images: Tensor) -> Tensor:  # (b, c, h, w) in [0, 1] -> (b, k)
+        maps = self.stages(relu(self.stem_norm(self.stem(2 * images - 1))))
+        return cast(Tensor, self.head(maps.mean((2, 3))))
+
+
+class Bottleneck(nn.Module):
+    """1x1, grouped 3x3, 1x1 around a shortcut, which is a 1x1 convolution where the shape changes."""
+
+    def __init__(self, inputs: int, inner: int, outputs: int, *, groups: int, stride: int) -> None:
+        super().__init__()
+        self.path = nn.Sequential(
+            nn.Conv2d(inputs, inner, 1, bias=False),
+            nn.BatchNorm2d(inner),
+            nn.ReLU(inplace=True),
+            nn.Conv2d(inner, inner, 3, stride=stride, padding=1, groups=groups, bias=False),
+            nn.BatchNorm2d(inner),
+            nn.ReLU(inplace=True),
+            nn.Conv2d(inner, outputs, 1, bias=False),
+            nn.BatchNorm2d(outputs),
+        )
+        self.shortcut: nn.Module = nn.Identity()
+        if stride > 1 or inputs != outputs:
+            narrow = nn.Conv2d(inputs, outputs, 1, stride=stride, bias=False)
+            self.shortcut = nn.Sequential(narrow, nn.BatchNorm2d(outputs))
+
+    def forward(self, maps: Tensor) -> Tensor:
+        return relu(self.path(maps) + self.shortcut(maps))
