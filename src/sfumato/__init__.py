@@ -6,13 +6,18 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from sfumato.bench.attack import attack_release
+    from sfumato.bench.audit import audit_method
     from sfumato.bench.evaluate import evaluate_release
     from sfumato.bench.run import Job, Plan, make_release, plan_release
+    from sfumato.bench.selection import select_classifier
+    from sfumato.bench.selfcheck import selfcheck
     from sfumato.bench.student import train_student
     from sfumato.contracts import Attack, Dataset, Metric, Reading, Synthesizer
     from sfumato.errors import SfumatoError
     from sfumato.release import Verdict, read_release
     from sfumato.release import verify as verify_release
+    from sfumato.report.evaluation import write_page
     from sfumato.values import Images, Reference, Release, Score, Spec
 
 __all__ = [
@@ -30,12 +35,17 @@ __all__ = [
     "Spec",
     "Synthesizer",
     "Verdict",
+    "attack_release",
+    "audit_method",
     "evaluate_release",
     "make_release",
     "plan_release",
     "read_release",
+    "select_classifier",
+    "selfcheck",
     "train_student",
     "verify_release",
+    "write_page",
 ]
 
 _HOMES = {
@@ -43,12 +53,17 @@ _HOMES = {
     "Plan": "bench.run",
     "SfumatoError": "errors",
     "Verdict": "release",
+    "attack_release": "bench.attack",
+    "audit_method": "bench.audit",
     "evaluate_release": "bench.evaluate",
     "make_release": "bench.run",
     "plan_release": "bench.run",
     "read_release": "release",
+    "select_classifier": "bench.selection",
+    "selfcheck": "bench.selfcheck",
     "train_student": "bench.student",
     "verify_release": "release",
+    "write_page": "report.evaluation",
     **dict.fromkeys(("Attack", "Dataset", "Metric", "Reading", "Synthesizer"), "contracts"),
     **dict.fromkeys(("Images", "Reference", "Release", "Score", "Spec"), "values"),
 }

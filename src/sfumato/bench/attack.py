@@ -14,6 +14,7 @@ from sfumato import contracts
 from sfumato.bench.attack_figures import draw_curves, draw_pairs
 from sfumato.bench.evaluate import reference_for
 from sfumato.bench.exposure import answered, attack_classifier
+from sfumato.bench.harmonic import add_harmonic_score
 from sfumato.bench.lab import NOTICE, Lab
 from sfumato.bench.near_duplicates import Pairs, described, near_duplicates, without_twins
 from sfumato.bench.roc import Rate, area, epsilon_bound, rate_at
@@ -92,7 +93,8 @@ def attack_release(
     entries.append(Entry(duplicates, DUPLICATES, "privacy"))
     with lab:
         _keep(lab, entries, found, pairs, left_out)
-    return [entry.score for entry in entries]
+        together = add_harmonic_score(lab)
+    return [*(entry.score for entry in entries), *([together] if together and not attacks else [])]
 
 
 def _keep(lab: Lab, entries: list[Entry], found: dict[str, Found], pairs: Pairs, left_out: dict[str, str]) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from sfumato import contracts, data
+from sfumato.bench.harmonic import add_harmonic_score
 from sfumato.bench.lab import Lab
 from sfumato.bench.picture import side_by_side
 from sfumato.bench.scores import Entry, add_scores
@@ -47,7 +48,9 @@ def evaluate_release(
             left_out[name] = reason.what
         with lab:  # what is known is on disk at once: a panel may take long and be stopped
             add_scores(lab, entries, judged_on=judged_on(reference), left_out=left_out)
-    return [entry.score for entry in entries]
+    with lab:
+        together = add_harmonic_score(lab)
+    return [*(entry.score for entry in entries), *([together] if together and not metrics else [])]
 
 
 def panel_of(panel: Panel, named: tuple[str, ...] = ()) -> dict[str, Metric]:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import math
-from typing import Literal
+from collections.abc import Mapping
+from typing import Any, Literal
 
+from sfumato.bench.lab import Lab
+from sfumato.bench.scores import Entry, add_scores, read_scores
 from sfumato.errors import UsageError
 from sfumato.values import Score
 
@@ -38,6 +41,24 @@ def harmonic_score(accuracy: Score, auc: Score, bias: Score, *, variant: Variant
             "of": {name: {"score": score.name, "value": score.value} for name, score in given.items()},
         },
     )
+
+
+def add_harmonic_score(lab: Lab) -> Score | None:
+    """Put the score into the lab's table, once accuracy, attacks and bias are all in it."""
+    rows = [row for row in read_scores(lab.folder)["scores"] if row["value"] is not None]
+    named = {row["score"]: row for row in rows}
+    attacks = [row for row in rows if row["score"].startswith("attack-") and not row["part_of"]]
+    if not attacks or not {"gen2real", "model-bias"} <= set(named):
+        return None
+    strongest = max(attacks, key=lambda row: float(row["value"]))
+    score = harmonic_score(*(_as_score(row) for row in (named["gen2real"], strongest, named["model-bias"])))
+    entry = Entry(score, "harmonic-score", "all", {"variant": score.details["variant"]})
+    add_scores(lab, [entry], judged_on=named["gen2real"]["judged_on"], left_out={})
+    return score
+
+
+def _as_score(row: Mapping[str, Any]) -> Score:
+    return Score(row["score"], row["value"], row["standard_error"], row["better"] == "higher")
 
 
 def _check(given: dict[str, Score], variant: str) -> None:

@@ -111,6 +111,25 @@ def student(
     print(f"Lab material, not for publication: {folder}.lab/student-{arch}.json, {folder}.lab/students.md")
 
 
+@app.command(epilog="Example: `sfumato select faces-release --real faces/ --epsilon 0.1`")
+def select(
+    folder: Folder,
+    real: Real,
+    epsilon: Annotated[float, typer.Option(help="What the choice may cost the private records that make it.")],
+    validation: Annotated[str | None, typer.Option(help="Private records kept for it; default: the real data.")] = None,
+    label: Label = None,
+    classes: Classes = None,
+    as_json: Json = False,
+) -> None:
+    """Lab side: keep one of many classifiers by a charged choice, beside what other rules would have given."""
+    from sfumato.bench.selection import select_classifier
+    from sfumato.report.evaluation import write_page
+
+    reading = parsed_reading(None, None, label, classes, False)
+    score = select_classifier(folder, real, epsilon=epsilon, validation=validation, reading=reading)
+    _show([score], write_page(folder), as_json)
+
+
 @app.command(epilog="Example: `sfumato audit --method dp-merf`")
 def audit(
     method: Method = "dp-merf",
