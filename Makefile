@@ -41,6 +41,7 @@ check: .venv/ready
 bench: .venv/ready
 	$(BIN)/python benchmarks/dp_merf.py
 	$(BIN)/python benchmarks/dpsgd.py
+	$(BIN)/python benchmarks/judge.py
 
 docs: .venv/ready
 	$(BIN)/python docs/build.py
