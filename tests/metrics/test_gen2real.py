@@ -149,11 +149,21 @@ def test_work_is_bounded_by_images_seen() -> None:
     many = Images(torch.zeros(1, 1, 28, 28, dtype=torch.uint8).expand(10**6, -1, -1, -1), torch.zeros(10**6), ("a",))
     soft = dataclasses.replace(many, logits=torch.zeros(1, 1).expand(10**6, 1))
     for images, bound in ((many, 240_000), (soft, 400_000)):
-        for arch in Gen2Real().archs:
+        for arch in judging.CPU_PANEL:
             lesson = Gen2Real().lesson_for(arch, images)
             assert lesson.steps(images) * lesson.batch_for(images) <= bound + lesson.batch
     short = dataclasses.replace(Gen2Real(), images_seen=1_000).lesson_for("small-cnn", many)
     assert short.steps(many) * short.batch_for(many) <= 1_000 + short.batch
+
+
+def test_profiles_have_networks_of_their_own() -> None:
+    grey, colour = noise(4), noise(4)
+    colour = dataclasses.replace(colour, pixels=colour.pixels.expand(-1, 3, -1, -1))
+    assert judging.networks_of("cpu", (), grey) == judging.networks_of("cpu", (), colour) == judging.CPU_PANEL
+    assert judging.networks_of("dpimagebench", (), grey)[0] == "resnet110"
+    assert judging.networks_of("dpimagebench", (), colour)[0] == "resnet164"
+    assert judging.networks_of("dpac", (), grey) == ("mlp", "lenet")
+    assert judging.networks_of("dpac", ("small-cnn",), grey) == ("small-cnn",)
 
 
 def test_profiles_are_the_lessons_of_their_names() -> None:
@@ -222,7 +232,6 @@ def test_mismatch_is_refused() -> None:
     ("changes", "sentence"),
     [
         ({"archs": ("resnet9",)}, "Expected one of the architectures"),
-        ({"archs": ()}, "at least one network and one seed, got 0 and 2"),
         ({"seeds": ()}, "at least one network and one seed, got 2 and 0"),
         ({"archs": ("mlp", "mlp")}, "every network once"),
         ({"profile": "gpu"}, "Expected the profile cpu"),

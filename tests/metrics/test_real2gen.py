@@ -7,6 +7,7 @@ import torch
 
 from metrics.digits import noise, reference
 from sfumato.errors import DataError, NotApplicable, UsageError
+from sfumato.metrics.gen2real import Gen2Real
 from sfumato.metrics.real2gen import Real2Gen
 from sfumato.networks.student import Lesson
 from sfumato.values import Images, Reference, Score
@@ -31,7 +32,7 @@ def test_real_images_look_like_their_labels(on_real_images: Score) -> None:
     assert score.value > 0.85
     assert score.standard_error is not None
     accuracies = score.details["accuracies"]
-    assert score.value == pytest.approx(sum(sum(a) for a in accuracies.values()) / 4), "the mean, never the best"
+    assert score.value == pytest.approx(sum(sum(a) for a in accuracies.values()) / 2), "the mean, never the best"
     assert max(map(max, accuracies.values())) > score.value
     assert score.details["selection"] == "last step"
     assert score.details["epochs"].keys() == score.details["loss"].keys() == {"mlp", "small-cnn"}
@@ -105,7 +106,7 @@ def test_profiles_and_bounds() -> None:
     assert Real2Gen(profile="dpac").lesson_for("mlp", images) == Lesson.dpac("mlp")
     lenet = Real2Gen(profile="dpac").lesson_for("lenet", images)
     assert lenet == Lesson.dpac("lenet", rate=0.01, max_epochs=100.0)
-    assert Real2Gen().lesson_for("small-cnn", images).images_seen == 30_000
+    assert Real2Gen().lesson_for("small-cnn", images) == Gen2Real().lesson_for("small-cnn", images)  # a fair ceiling
     assert Real2Gen(profile="dpimagebench").lesson_for("resnet110", images) == Lesson.dpimagebench(
         "resnet110", colour=False
     )
@@ -116,6 +117,6 @@ def test_mismatch_is_refused() -> None:
     with pytest.raises(UsageError, match="classes"):
         FAST(Images(real.train.pixels, real.train.labels, ("x",)), real)
     with pytest.raises(UsageError, match="at least one network"):
-        dataclasses.replace(FAST, archs=())(real.train, real)
+        dataclasses.replace(FAST, seeds=())(real.train, real)
     with pytest.raises(DataError, match="at least 2"):
         FAST(real.train, Reference(Images(real.train.pixels[:1], real.train.labels[:1], real.train.classes), real.test))

@@ -211,7 +211,7 @@ def half_epsilon(m: pytest.MonkeyPatch) -> None:
 
 def gaussian_rounds_not_composed(m: pytest.MonkeyPatch) -> None:
     original = accounting._compose
-    once = lambda mechanisms: [type(x)(noise_multiplier=x.noise_multiplier) for x in mechanisms]  # noqa: E731
+    once = lambda mechanisms: tuple(type(x)(noise_multiplier=x.noise_multiplier) for x in mechanisms)  # noqa: E731
     m.setattr(accounting, "_compose", lambda mechanisms, grid: original(once(mechanisms), grid))
 
 

@@ -18,7 +18,7 @@ from sfumato.bench.harmonic import add_harmonic_score
 from sfumato.bench.lab import NOTICE, Lab
 from sfumato.bench.near_duplicates import Pairs, described, near_duplicates, without_twins
 from sfumato.bench.roc import Rate, area, epsilon_bound, rate_at
-from sfumato.bench.scores import Entry, add_scores
+from sfumato.bench.scores import Entry, add_scores, read_scores
 from sfumato.bench.shadow import SHADOWED, shadow_lira
 from sfumato.contracts import Attack, Reading
 from sfumato.errors import DataError, NotApplicable, UsageError
@@ -75,8 +75,8 @@ def attack_release(
     reference = reference_for(release, real, reading or Reading())
     lineup = _lineup(reference)
     lab = Lab.beside(release.path.absolute())
-    with lab:
-        pass  # a lab that cannot be used is said before the work, not after
+    with lab:  # a lab that cannot be used, or a foreign table in it, is said before the work and not after
+        read_scores(lab.folder)
     full = panel == "full" and not attacks
     found = {name: _scored(attack, release, lineup)
              for name, attack in track(chosen.items(), what="attacks", total=len(chosen))}  # fmt: skip

@@ -20,7 +20,7 @@ from torch import Tensor
 from sfumato import data
 from sfumato.bench.evaluate import judged_on, reference_for
 from sfumato.bench.lab import Lab
-from sfumato.bench.scores import Entry, add_scores
+from sfumato.bench.scores import Entry, add_scores, read_scores
 from sfumato.contracts import Reading
 from sfumato.errors import DataError
 from sfumato.networks.judging import comparable
@@ -60,6 +60,7 @@ def select_classifier(
     lessons, kept = _split(release.images)
     lab = Lab.beside(release.path.absolute())
     with lab:
+        read_scores(lab.folder)  # a foreign table is refused before the work
         candidates = _train(lessons, archs, seeds, looks, images_seen)
         chosen = _charged(candidates, lab.folder / "selection", validation or real, reading, release.images, epsilon)
         right = torch.stack([(predict(c.student, held_out.pixels) == held_out.labels).double() for c in candidates])

@@ -52,11 +52,11 @@ class ClassFid(Metric):
         )
 
     def _per_class(self, synthetic: Images, train: Images) -> tuple[dict[str, Frechet], dict[str, tuple[int, int]]]:
-        ours, theirs = compared(synthetic, train, extractor(self.extractor), most=self.most, seed=self.seed)
+        both = compared(synthetic, train, self.extractor, most=self.most, seed=self.seed)
         labels, their_labels = (s.labels[chosen(s, most=self.most, seed=self.seed)] for s in (synthetic, train))
         found, counts = {}, {}
         for number, name in enumerate(train.classes):
-            a, b = ours[labels == number], theirs[their_labels == number]
+            a, b = both.ours[labels == number], both.theirs[their_labels == number]
             counts[name] = (len(a), len(b))
             if min(counts[name]) >= max(4, self.fewest):
                 found[name] = frechet(a, b)

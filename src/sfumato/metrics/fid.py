@@ -8,7 +8,7 @@ from typing import ClassVar
 from torch import Tensor
 
 from sfumato.contracts import Metric
-from sfumato.networks.features import compared, extractor
+from sfumato.networks.features import compared
 from sfumato.networks.gaussians import frechet, frechet_distance
 from sfumato.values import Images, Reference, Score
 
@@ -25,24 +25,17 @@ class Fid(Metric):
     seed: int = 0
 
     def __call__(self, synthetic: Images, real: Reference) -> Score:
-        by = extractor(self.extractor)
-        ours, theirs = compared(synthetic, real.train, by, most=self.most, seed=self.seed, fewest=4)
-        found = frechet(ours, theirs)
-        return Score(
-            name=f"fid[{by.name}]",
-            value=found.distance,
-            standard_error=found.standard_error,
+        both = compared(synthetic, real.train, self.extractor, most=self.most, seed=self.seed, fewest=4)
+        found = frechet(both.ours, both.theirs)
+        return both.score(
+            "fid",
+            found.distance,
+            found.standard_error,
             higher_is_better=self.higher_is_better,
-            seeds=(self.seed,),
-            details={
-                "compared_with": "training images",
-                "synthetic_images": len(ours),
-                "real_images": len(theirs),
-                "features": ours.shape[1],
-                "infinitely_many_images": extrapolated(ours, theirs, found.distance),
-                "bias": "fewer images make this distance larger: compare it only at equal numbers of images",
-                "standard_error_is": "of the sampling of images on both sides, by each image's influence",
-            },
+            features=both.ours.shape[1],
+            infinitely_many_images=extrapolated(both.ours, both.theirs, found.distance),
+            bias="fewer images make this distance larger: compare it only at equal numbers of images",
+            error_is="of the sampling of images on both sides, by each image's influence",
         )
 
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from sfumato.contracts import Metric
 from sfumato.errors import NotApplicable
-from sfumato.networks.features import compared, extractor
+from sfumato.networks.features import compared
 from sfumato.networks.gaussians import mixture_log_likelihoods, mixture_variances, nearest_variance
 from sfumato.values import Images, Reference, Score
 
@@ -33,12 +33,12 @@ class Fld(Metric):
     def __call__(self, synthetic: Images, real: Reference) -> Score:
         if real.test is None:
             raise NotApplicable("Expected a test split, got none: on training images, copies would do best.")
-        by = extractor(self.extractor)
-        ours, train = compared(synthetic, real.train, by, most=self.most, seed=self.seed, fewest=4)
-        _, test = compared(synthetic, real.test, by, most=self.most, seed=self.seed, fewest=4)
+        fitted, judged = (compared(synthetic, side, self.extractor, most=self.most, seed=self.seed, fewest=4)
+                          for side in (real.train, real.test))  # fmt: skip
+        ours, train, test = fitted.ours, fitted.theirs, judged.theirs
         excess = fld_of_each(ours, train, test)
         return Score(
-            name=f"fld[{by.name}]",
+            name=f"fld[{fitted.by.name}]",
             value=excess.mean().item(),
             standard_error=(excess.std() / len(excess) ** 0.5).item(),
             higher_is_better=self.higher_is_better,

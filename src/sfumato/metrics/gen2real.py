@@ -10,7 +10,7 @@ from torch import Tensor
 
 from sfumato.contracts import Metric
 from sfumato.networks import judging
-from sfumato.networks.judging import CPU_EPOCHS, CPU_PANEL, Profile, Selection
+from sfumato.networks.judging import CPU_EPOCHS, Profile, Selection
 from sfumato.networks.student import Lesson, outputs
 from sfumato.values import Images, Reference, Score
 
@@ -25,7 +25,7 @@ class Gen2Real(Metric):
     judges: ClassVar = "utility"
     higher_is_better: ClassVar[bool] = True
 
-    archs: tuple[str, ...] = CPU_PANEL
+    archs: tuple[str, ...] = ()  # none: those of the profile
     seeds: tuple[int, ...] = (0, 1)
     profile: Profile = "cpu"
     selection: Selection = "last"  # synthetic: of eight looks, the best on a tenth of the synthetic images
@@ -33,10 +33,11 @@ class Gen2Real(Metric):
     max_epochs: float = CPU_EPOCHS
 
     def __call__(self, synthetic: Images, real: Reference) -> Score:
-        judging.check_panel(self.archs, self.seeds)
+        archs = judging.networks_of(self.profile, self.archs, synthetic)
+        judging.check_panel(archs, self.seeds)
         held_out = judging.comparable(synthetic, real)
-        lessons = {arch: self.lesson_for(arch, synthetic) for arch in self.archs}
-        said: dict[str, list[Tensor]] = {arch: [] for arch in self.archs}
+        lessons = {arch: self.lesson_for(arch, synthetic) for arch in archs}
+        said: dict[str, list[Tensor]] = {arch: [] for arch in archs}
         panel = judging.panel_of(synthetic, lessons, seeds=self.seeds, what="gen2real", selection=self.selection)
         for arch, student in panel:
             said[arch].append(outputs(student, held_out.pixels))

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from sfumato.contracts import Metric
 from sfumato.networks.features import chosen, compared, extractor, logits, refuse_other_kind
-from sfumato.networks.student import Lesson, train, unit
+from sfumato.networks.student import Lesson, outputs, train
 from sfumato.values import Images, Reference, Score
 
 DOMAIN = "small-cnn-on-real"  # where the extractor has no classifier: one that learnt the training images
@@ -56,19 +56,14 @@ class InceptionScore(Metric):
         if self.extractor != DOMAIN:
             by = extractor(self.extractor)
             if by.head is not None:
-                ours, theirs = compared(synthetic, real, by, most=self.most, seed=self.seed, fewest=2 * self.splits)
-                return by.name, logits(ours, by), logits(theirs, by)
+                both = compared(synthetic, real, by.name, most=self.most, seed=self.seed, fewest=2 * self.splits)
+                return by.name, logits(both.ours, by), logits(both.theirs, by)
         refuse_other_kind(synthetic, real, most=self.most, seed=self.seed, fewest=2 * self.splits)
         rows, their_rows = (chosen(side, most=self.most, seed=self.seed) for side in (synthetic, real))
-        known = Images(real.pixels[their_rows], real.labels[their_rows], real.classes)
+        known = real.rows(their_rows)
         lesson = Lesson(images_seen=self.images_seen)
         student = train(known, lesson, seed=self.seed, what="inception-score's classifier")
-        with torch.inference_mode():
-            ours, theirs = (
-                torch.cat([student(unit(part)) for part in torch.split(pixels, 500)])
-                for pixels in (synthetic.pixels[rows], known.pixels)
-            )
-        return DOMAIN, ours, theirs
+        return DOMAIN, outputs(student, synthetic.pixels[rows]), outputs(student, known.pixels)
 
 
 def inception_scores(said: Tensor, *, splits: int) -> Tensor:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from sfumato.contracts import Metric
-from sfumato.networks.features import compared, extractor
+from sfumato.networks.features import compared
 from sfumato.networks.neighbours import kernel_distance
 from sfumato.values import Images, Reference, Score
 
@@ -24,20 +24,13 @@ class Kid(Metric):
     seed: int = 0
 
     def __call__(self, synthetic: Images, real: Reference) -> Score:
-        by = extractor(self.extractor)
-        ours, theirs = compared(synthetic, real.train, by, most=self.most, seed=self.seed, fewest=4)
-        found = kernel_distance(ours, theirs, subset=self.subset)
-        return Score(
-            name=f"kid[{by.name}]",
-            value=found.value,
-            standard_error=found.standard_error,
+        both = compared(synthetic, real.train, self.extractor, most=self.most, seed=self.seed, fewest=4)
+        found = kernel_distance(both.ours, both.theirs, subset=self.subset)
+        return both.score(
+            "kid",
+            found.value,
+            found.standard_error,
             higher_is_better=self.higher_is_better,
-            seeds=(self.seed,),
-            details={
-                "compared_with": "training images",
-                "synthetic_images": len(ours),
-                "real_images": len(theirs),
-                "subsets": max(1, min(len(ours), len(theirs)) // self.subset),
-                "standard_error_is": "the jackknife's, over the images of both sides",
-            },
+            subsets=max(1, min(len(both.ours), len(both.theirs)) // self.subset),
+            error_is="the jackknife's, over the images of both sides",
         )

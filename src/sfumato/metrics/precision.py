@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from sfumato.contracts import Metric
-from sfumato.networks.features import compared, extractor
+from sfumato.networks.features import compared
 from sfumato.networks.neighbours import overlap, proportion
 from sfumato.values import Images, Reference, Score
 
@@ -24,22 +24,14 @@ class Precision(Metric):
     seed: int = 0
 
     def __call__(self, synthetic: Images, real: Reference) -> Score:
-        by = extractor(self.extractor)
         fewest = self.neighbours + 1
-        ours, theirs = compared(synthetic, real.train, by, most=self.most, seed=self.seed, fewest=fewest)
-        precise = overlap(ours, theirs, neighbours=self.neighbours).precise
-        value, standard_error = proportion(precise)
-        return Score(
-            name=f"precision[{by.name}]",
-            value=value,
-            standard_error=standard_error,
+        both = compared(synthetic, real.train, self.extractor, most=self.most, seed=self.seed, fewest=fewest)
+        value, error = proportion(overlap(both.ours, both.theirs, neighbours=self.neighbours).precise)
+        return both.score(
+            "precision",
+            value,
+            error,
             higher_is_better=self.higher_is_better,
-            seeds=(self.seed,),
-            details={
-                "compared_with": "training images",
-                "synthetic_images": len(ours),
-                "real_images": len(theirs),
-                "neighbours": self.neighbours,
-                "standard_error_is": "over synthetic images, with the neighbourhoods of the real ones held fixed",
-            },
+            neighbours=self.neighbours,
+            error_is="over synthetic images, with the neighbourhoods of the real ones held fixed",
         )

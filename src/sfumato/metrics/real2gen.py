@@ -13,7 +13,7 @@ from sfumato.contracts import Metric
 from sfumato.errors import NotApplicable
 from sfumato.networks import judging
 from sfumato.networks.distances import some
-from sfumato.networks.judging import CPU_EPOCHS, CPU_PANEL, Profile
+from sfumato.networks.judging import CPU_EPOCHS, Profile
 from sfumato.networks.student import Lesson, outputs
 from sfumato.values import Images, Reference, Score
 
@@ -29,7 +29,7 @@ class Real2Gen(Metric):
     judges: ClassVar = "utility"
     higher_is_better: ClassVar[bool] = True
 
-    archs: tuple[str, ...] = CPU_PANEL
+    archs: tuple[str, ...] = ()  # none: those of the profile
     seeds: tuple[int, ...] = (0,)  # one: its error is over networks, and lessons are as long as those of gen2real
     profile: Profile = "cpu"
     legacy: bool = False
@@ -38,18 +38,19 @@ class Real2Gen(Metric):
     max_epochs: float = CPU_EPOCHS
 
     def __call__(self, synthetic: Images, real: Reference) -> Score:
-        judging.check_panel(self.archs, self.seeds)
+        archs = judging.networks_of(self.profile, self.archs, synthetic)
+        judging.check_panel(archs, self.seeds)
         judging.comparable(synthetic, real)
         if self.legacy and real.test is None:
             raise NotApplicable("Expected a test split for the legacy protocol, which trains on it, got none.")
         test = None if real.test is None or self.legacy else judging.known(real.test)
         draw = torch.Generator().manual_seed(self.seeds[0])
         judged = synthetic.rows(some(len(synthetic), self.most, draw))
-        on_synthetic: dict[str, list[Tensor]] = {arch: [] for arch in self.archs}
-        on_test: dict[str, list[Tensor]] = {arch: [] for arch in self.archs}
+        on_synthetic: dict[str, list[Tensor]] = {arch: [] for arch in archs}
+        on_test: dict[str, list[Tensor]] = {arch: [] for arch in archs}
         details: dict[str, Any] = {"selection": "last step", "profile": self.profile, "legacy": self.legacy,
                                    "judged": len(judged), "loss": {}, "epochs": {}}  # fmt: skip
-        for arch in self.archs:
+        for arch in archs:
             images = self._lessons_of(arch, real)
             lessons = {arch: self.lesson_for(arch, images)}
             for key, told in judging.taught(lessons, images).items():

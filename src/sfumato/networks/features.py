@@ -8,6 +8,7 @@ import io
 from collections.abc import Callable, MutableMapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -19,7 +20,7 @@ from sfumato.networks.efficientnet_lite0 import EfficientNetLite0
 from sfumato.networks.inception import InceptionV3
 from sfumato.networks.scattering import Scattering
 from sfumato.progress import track
-from sfumato.values import Images
+from sfumato.values import Images, Score
 
 INCEPTION_FILE, INCEPTION_SHA256 = "pt_inception-2015-12-05-6726825d.pth", "6726825d"
 LITE0_SHA256 = "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db"
@@ -171,12 +172,31 @@ def features(images: Images, by: Extractor, *, most: int, seed: int) -> Tensor:
 _MADE: MutableMapping[Tensor, dict[tuple[str, int, int], tuple[Tensor, Tensor]]] = WeakIdKeyDictionary()
 
 
-def compared(
-    synthetic: Images, real: Images, by: Extractor, *, most: int, seed: int, fewest: int = 2
-) -> tuple[Tensor, Tensor]:
-    """Features of both sides, synthetic first; images of another shape, or too few, are refused."""
+@dataclass(frozen=True, eq=False)
+class Compared:
+    """Features of synthetic and of real images by one extractor."""
+
+    by: Extractor
+    ours: Tensor  # (n, d)
+    theirs: Tensor  # (m, d)
+    seed: int
+
+    def score(
+        self, name: str, value: float, standard_error: float, *, higher_is_better: bool, error_is: str, **details: Any
+    ) -> Score:
+        """A score against training images, named after the extractor; the details say of how many images."""
+        sizes = {"compared_with": "training images", "synthetic_images": len(self.ours),
+                 "real_images": len(self.theirs)}  # fmt: skip
+        told = {**sizes, **details, "standard_error_is": error_is}
+        return Score(f"{name}[{self.by.name}]", value, standard_error, higher_is_better, (self.seed,), told)
+
+
+def compared(synthetic: Images, real: Images, extract: str, *, most: int, seed: int, fewest: int = 2) -> Compared:
+    """Features of both sides; images of another shape, or too few, are refused."""
     refuse_other_kind(synthetic, real, most=most, seed=seed, fewest=fewest)
-    return features(synthetic, by, most=most, seed=seed), features(real, by, most=most, seed=seed)
+    by = extractor(extract)
+    ours, theirs = (features(side, by, most=most, seed=seed) for side in (synthetic, real))
+    return Compared(by, ours, theirs, seed)
 
 
 def refuse_other_kind(synthetic: Images, real: Images, *, most: int, seed: int, fewest: int) -> None:

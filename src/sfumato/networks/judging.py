@@ -64,14 +64,20 @@ class Spread:
         return Score(name, self.value, self.error, higher_is_better, seeds, details, **more)
 
 
+def networks_of(profile: Profile, named: tuple[str, ...], images: Images) -> tuple[str, ...]:
+    """The networks that were named, or else those that belong to the profile, grey or colour."""
+    if profile not in PANELS:
+        raise UsageError(f"Expected the profile {', '.join(PANELS)}, got {profile!r}.")
+    panels = PANELS[profile]
+    return named or (panels[-1] if images.pixels.shape[1] == 3 else panels[0])
+
+
 def lesson_for(profile: Profile, arch: str, images: Images, *, images_seen: float, max_epochs: float) -> Lesson:
     """How a profile teaches this network; the bounds shorten the profile cpu alone: others are as published."""
     if profile == "dpimagebench":
         return Lesson.dpimagebench(arch, colour=images.pixels.shape[1] == 3)
     if profile == "dpac":
         return Lesson.dpac(arch)
-    if profile != "cpu":
-        raise UsageError(f"Expected the profile cpu, dpimagebench or dpac, got {profile!r}.")
     lesson = Lesson.short(arch, soft=images.logits is not None)
     seen, epochs = min(lesson.images_seen, images_seen), min(lesson.max_epochs, max_epochs)
     return replace(lesson, images_seen=seen, max_epochs=epochs)

@@ -5,6 +5,7 @@ Adjacency is zero-out with a public record count (REPLACE_SPECIAL in dp-accounti
 
 from __future__ import annotations
 
+import functools
 import logging
 import math
 from collections.abc import Sequence
@@ -38,12 +39,12 @@ def epsilon_pld(mechanisms: Sequence[Mechanism], delta: float) -> float:
     renyi = epsilon_rdp(mechanisms, delta)
     if renyi > _HOPELESS:
         return renyi
-    return float(_compose(mechanisms, _grid(renyi)).get_epsilon_for_delta(delta))
+    return float(_compose(tuple(mechanisms), _grid(renyi)).get_epsilon_for_delta(delta))
 
 
 def profile(mechanisms: Sequence[Mechanism], epsilons: Sequence[float]) -> list[float]:
     """delta(epsilon) of all mechanisms together, at each of the epsilons."""
-    composed = _compose(mechanisms, _grid(max(epsilons)))
+    composed = _compose(tuple(mechanisms), _grid(max(epsilons)))
     return [float(d) for d in composed.get_delta_for_epsilon(list(epsilons))]
 
 
@@ -95,7 +96,8 @@ def _grid(epsilon: float) -> float:
     return 1e-4 if epsilon <= 4 else 1e-3 if epsilon <= 40 else 1e-2
 
 
-def _compose(mechanisms: Sequence[Mechanism], grid: float) -> Any:
+@functools.lru_cache(maxsize=64)  # of frozen values alone: planning, charging and certifying ask for the same ones
+def _compose(mechanisms: tuple[Mechanism, ...], grid: float) -> Any:
     """One loss distribution; full-batch Gaussian rounds compose exactly to one Gaussian, so they are merged."""
     precision, total = 0.0, None
     for mechanism in mechanisms:
@@ -151,6 +153,7 @@ def _sharded_loss(noise: float, rate: float, grid: float) -> Any:
     return pld.PrivacyLossDistribution(pld_pmf.create_pmf_pessimistic_connect_dots(grid, losses, deltas))
 
 
+@functools.lru_cache(maxsize=256)
 def _renyi(mechanism: Mechanism) -> Any:
     noise = _noise(mechanism)
     if isinstance(mechanism, NoisyChoice):
