@@ -19,13 +19,14 @@ demo: .venv/ready
 	$(BIN)/sfumato release $(DATA) --method dp-merf --epsilon 1 --out demo
 	$(BIN)/sfumato verify demo
 	$(BIN)/sfumato evaluate demo --real $(DATA)
+	$(BIN)/sfumato attack demo --real $(DATA)
 	@echo
 	@echo "Open these files:"
 	@echo "  demo/preview.png                    what would be published"
 	@echo "  demo/README.md                      its data card"
 	@echo "  demo/certificate.json               the guarantee, for machines"
-	@echo "  demo.lab/real_vs_synthetic.png      real beside synthetic (private)"
-	@echo "  demo.lab/scores.md                  what it is worth (private)"
+	@echo "  demo.lab/scores.html                what it is worth, with charts and pictures (private)"
+	@echo "  demo.lab/scores.parquet             the same as a table (private)"
 
 test: .venv/ready check
 	$(BIN)/python -m pytest -n 2

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
+import hashlib
 import json
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,12 +16,14 @@ from PIL import Image
 
 from release.making import make_certificate
 from sfumato import data
+from sfumato.bench import weights
 from sfumato.bench.evaluate import evaluate_release, panel_of, reference_for
 from sfumato.bench.harmonic import add_harmonic_score, harmonic_score
 from sfumato.bench.lab import Lab
 from sfumato.bench.scores import Entry, add_scores, read_scores
 from sfumato.contracts import Reading
-from sfumato.errors import NotApplicable, UsageError
+from sfumato.errors import DataError, NotApplicable, UsageError
+from sfumato.networks import features
 from sfumato.release import read_release, write_release
 from sfumato.report.evaluation import write_page
 from sfumato.values import Score
@@ -66,6 +71,23 @@ def test_a_panel_holds_what_is_its_own() -> None:
 def test_what_is_named_and_cannot_be_judged_is_an_error(release: Path) -> None:
     with pytest.raises(NotApplicable, match="public images"):
         evaluate_release(release, "digits", metrics=("obfuscation",))
+
+
+def test_inception_is_downloaded_for_one_who_names_it_and_must_be_the_published_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SFUMATO_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(features, "FOLDERS", [])
+    (tmp_path / "other").write_bytes(b"not the weights")
+    for sha256, outcome in ((weights.INCEPTION.sha256, pytest.raises(DataError, match="SHA-256")),
+                            (hashlib.sha256(b"not the weights").hexdigest(), contextlib.nullcontext())):  # fmt: skip
+        offered = replace(weights.INCEPTION, sha256=sha256, urls=((tmp_path / "other").as_uri(),))
+        monkeypatch.setattr(weights, "INCEPTION", offered)
+        weights.provide_weights("auto")
+        assert not (tmp_path / "cache" / offered.name).exists()
+        with outcome:
+            weights.provide_weights("inception-v3")
+    assert (features.FOLDERS[0] / offered.name).read_bytes() == b"not the weights"
 
 
 def faces(folder: Path, *, complete: bool = True) -> Path:

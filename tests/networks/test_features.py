@@ -37,7 +37,7 @@ def lite0() -> made_by.Extractor:
 
 @pytest.fixture
 def no_other_weights(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(made_by, "FOLDERS", (tmp_path / "none",))
+    monkeypatch.setattr(made_by, "FOLDERS", [tmp_path])
 
 
 def test_inception_is_the_network_of_2015() -> None:
@@ -62,9 +62,9 @@ def test_inception_weights_are_read_if_they_are_the_published_ones(
     torch.save(weights, file)
     for name in ("inception-v3", "auto"):
         with pytest.raises(DataError, match="SHA-256"):
-            extractor(name, cache=tmp_path)
+            extractor(name)
     monkeypatch.setattr(made_by, "INCEPTION_SHA256", hashlib.sha256(file.read_bytes()).hexdigest()[:8])
-    by = extractor("auto", cache=tmp_path)
+    by = extractor("auto")
     seen = by(pictures(2).pixels)
     assert (by.name, seen.shape, logits(seen, by).shape) == ("inception-v3", (2, 2048), (2, 1008))
 
@@ -72,18 +72,18 @@ def test_inception_weights_are_read_if_they_are_the_published_ones(
 @pytest.mark.usefixtures("no_other_weights")
 def test_what_is_not_there_is_said(tmp_path: Path) -> None:
     with pytest.raises(EnvironmentProblem, match="pt_inception"):
-        extractor("inception-v3", cache=tmp_path)
+        extractor("inception-v3")
     for name in ("resnet", "efficientnet-lite0", "efficientnet-lite0-8"):
         with pytest.raises(UsageError, match="Expected one of the extractors"):
-            extractor(name, cache=tmp_path)
+            extractor(name)
 
 
 @pytest.mark.usefixtures("no_other_weights")
 def test_auto_takes_the_best_that_is_there(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert lite0() is extractor(LITE0)
-    assert extractor("auto", cache=tmp_path).name == LITE0
+    assert extractor("auto").name == LITE0
     monkeypatch.setattr(made_by, "_lite0_file", lambda: None)
-    assert extractor("auto", cache=tmp_path).name == "scattering"
+    assert extractor("auto").name == "scattering"
 
 
 def test_lite0_has_published_weights_and_fusing_changes_nothing() -> None:

@@ -12,6 +12,7 @@ from sfumato.bench.harmonic import add_harmonic_score
 from sfumato.bench.lab import Lab
 from sfumato.bench.picture import side_by_side
 from sfumato.bench.scores import Entry, add_scores, read_scores
+from sfumato.bench.weights import provide_weights
 from sfumato.contracts import Metric, Reading
 from sfumato.errors import NotApplicable, UsageError
 from sfumato.networks.judging import Profile
@@ -23,16 +24,19 @@ Panel = Literal["default", "full"]
 
 def evaluate_release(
     folder: Path | str, real: str, *, reading: Reading | None = None, metrics: tuple[str, ...] = (),
-    panel: Panel = "default", profile: Profile = "cpu", public: str | None = None, group: str | None = None,
+    panel: Panel = "default", profile: Profile = "cpu", extractor: str = "auto", public: str | None = None,
+    group: str | None = None,
 ) -> list[Score]:  # fmt: skip
     """Score the release in `folder` against the real data; the results go to its lab folder.
 
     Metrics that are named are all computed; of a panel, those that these images do not allow are left out, which
     the table says. Public images, where the release was made from some, show how far it has come from them;
-    `group` names the column of a protected attribute, `profile` how classifiers are taught.
+    `group` names the column of a protected attribute, `profile` how classifiers are taught, `extractor` the network
+    whose features fidelity is measured with.
     """
     release = read_release(Path(folder))
-    judges = panel_of(panel, metrics, profile)
+    provide_weights(extractor)
+    judges = panel_of(panel, metrics, profile=profile, extractor=extractor)
     reference = reference_for(release, real, reading or Reading(), public=public, group=group)
     lab = Lab.beside(release.path.absolute())
     with lab:  # a lab that cannot be used, or a foreign table in it, is said before the work and not after
@@ -55,12 +59,11 @@ def evaluate_release(
     return [*(entry.score for entry in entries), *([together] if together and not metrics else [])]
 
 
-def panel_of(panel: Panel, named: tuple[str, ...] = (), profile: Profile = "cpu") -> dict[str, Metric]:
-    """The metrics of a panel by discovery, or those that are named; a profile is for those that have one."""
+def panel_of(panel: Panel, named: tuple[str, ...] = (), **settings: str) -> dict[str, Metric]:
+    """The metrics of a panel by discovery, or those that are named; a setting is for those that have it."""
     found = {name: contracts.find("metrics", name)() for name in named or contracts.names("metrics")}
-    taught = {name: replace(metric, profile=profile) if hasattr(metric, "profile") else metric
-              for name, metric in found.items()}  # fmt: skip
-    return {name: metric for name, metric in taught.items() if named or panel == "full" or metric.panel == "default"}
+    return {name: replace(metric, **{key: value for key, value in settings.items() if hasattr(metric, key)})
+            for name, metric in found.items() if named or panel == "full" or metric.panel == "default"}  # fmt: skip
 
 
 def judged_on(reference: Reference) -> str:

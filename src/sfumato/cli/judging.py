@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 Folder = Annotated[Path, typer.Argument(help="A release folder.")]
 Real = Annotated[str, typer.Option(help="The real data, as given to `release`.")]
 _PROFILE = "How classifiers are taught: minutes, or as those papers do (hours)."
+_EXTRACTOR = "Of features: inception-v3 (91 MB, downloaded once; slow), efficientnet-lite0-64 or scattering."
 Panel = Annotated[Literal["default", "full"], typer.Option(help="Minutes on two cores, or everything.")]
 
 
@@ -40,6 +41,7 @@ def evaluate(
     panel: Panel = "default",
     metric: Annotated[list[str] | None, typer.Option(help="Only these; see `sfumato list metrics`.")] = None,
     profile: Annotated[Literal["cpu", "dpimagebench", "dpac"], typer.Option(help=_PROFILE)] = "cpu",
+    extractor: Annotated[str, typer.Option(help=_EXTRACTOR)] = "auto",
     public: Annotated[str | None, typer.Option(help="The public images, as given to `release`.")] = None,
     group: Annotated[str | None, typer.Option(help="The column of a protected attribute, for fairness.")] = None,
     size: Size = None,
@@ -55,7 +57,7 @@ def evaluate(
 
     reading = parsed_reading(size, mode, label, classes, skip_bad)
     scores = evaluate_release(folder, real, reading=reading, metrics=tuple(metric or ()), panel=panel,
-                              profile=profile, public=public, group=group)  # fmt: skip
+                              profile=profile, extractor=extractor, public=public, group=group)  # fmt: skip
     _show(scores, write_page(folder), as_json)
 
 

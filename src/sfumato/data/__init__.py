@@ -7,12 +7,13 @@ from pathlib import Path
 import numpy as np
 
 from sfumato.contracts import Dataset, Reading, find, names
+from sfumato.data._download import Download, cache, fetch
 from sfumato.data._layout import TAR
 from sfumato.data._reader import Reader
 from sfumato.errors import DataError, SfumatoError, UsageError, printable
 from sfumato.values import Images, Source
 
-__all__ = ["has_split", "load", "open_source"]
+__all__ = ["Download", "cache", "fetch", "has_split", "load", "open_source"]
 
 
 def open_source(where: str | Path, reading: Reading = Reading()) -> Source:  # noqa: B008 - frozen, so shared safely

@@ -22,11 +22,12 @@ from sfumato.networks.scattering import Scattering
 from sfumato.progress import track
 from sfumato.values import Images, Score
 
-INCEPTION_FILE, INCEPTION_SHA256 = "pt_inception-2015-12-05-6726825d.pth", "6726825d"
+INCEPTION_FILE = "pt_inception-2015-12-05-6726825d.pth"
+INCEPTION_SHA256 = "6726825d0af5f729cebd5821db510b11b1cfad8faad88a03f1befd49fb9129b2"
 LITE0_SHA256 = "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db"
 NAMES = ("inception-v3", "efficientnet-lite0-64", "scattering")  # in order of preference
-# Where weights may lie, beside the folder that a caller names.
-FOLDERS = (Path("~/.cache/sfumato"), Path("~/.cache/torch/hub/checkpoints"))
+# Where weights may lie; whoever downloads some elsewhere puts that folder in front.
+FOLDERS = [Path("~/.cache/sfumato"), Path("~/.cache/torch/hub/checkpoints")]
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,9 +54,9 @@ class Extractor:
         return images.expand(-1, 3, -1, -1).contiguous(memory_format=torch.channels_last)
 
 
-def extractor(name: str = "auto", *, cache: Path | None = None) -> Extractor:
+def extractor(name: str = "auto") -> Extractor:
     """The extractor of that name; "auto" is the first of `NAMES` that this machine has the weights of."""
-    folders = tuple(folder.expanduser() for folder in (*((cache,) if cache else ()), *FOLDERS))
+    folders = tuple(folder.expanduser() for folder in FOLDERS)
     if name == "auto":
         if _inception_file(folders) is not None:
             name = "inception-v3"
@@ -82,7 +83,7 @@ def _inception(folders: tuple[Path, ...]) -> Extractor:
         raise EnvironmentProblem(
             f"Expected the weights {INCEPTION_FILE}, got no such file.",
             where=folders[0],
-            fix="get it from the releases of pytorch-fid and put it there, or use the extractor auto",
+            fix="name it with --extractor, which downloads it, or use another extractor",
         )
     network = InceptionV3()
     _load(network, file, INCEPTION_SHA256)
