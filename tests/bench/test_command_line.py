@@ -10,9 +10,14 @@ from pathlib import Path
 
 import pytest
 
+from release.making import make_certificate
+from sfumato.data import load
+from sfumato.release import write_release
+
 from commands import COMMAND, Outcome, process, request, sfumato, tiny
 
-COMMANDS = ("release", "plan", "verify", "evaluate", "student", "run", "list", "doctor")
+COMMANDS = ("release", "plan", "verify", "evaluate", "attack", "student", "select", "audit", "selfcheck", "run", "list",
+            "doctor")  # fmt: skip
 RECIPE = Path(__file__).parents[2] / "recipes" / "dp_imgsyn_figure5.toml"
 HEAVY = ("torch", "scipy", "pyarrow", "numpy", "sklearn", "dp_accounting", "PIL")
 
@@ -136,11 +141,17 @@ def test_doctor_works_where_nothing_can_be_written(monkeypatch: pytest.MonkeyPat
 def test_json_of_every_command_parses(made: tuple[Path, Path, Outcome], tmp_path: Path) -> None:
     data, release, _ = made
     reading = ("--classes", "a,b,c", "--json")
+    train = load("digits")
+    copies = write_release(tmp_path / "copies", train, make_certificate(train))
     documents = {
         "release": request(data, tmp_path / "r", "--count", "40", "--json"),
         "plan": ("plan", data, "--epsilon", "8", *reading),
         "verify": ("verify", release, "--json"),
         "evaluate": ("evaluate", release, "--real", data, "--metric", "nearest", *reading),
+        "attack": ("attack", copies, "--real", "digits", "--attack", "nearest-neighbour", "--json"),
+        "audit": ("audit", "--method", "dp-merf", "--json"),
+        "select": ("select", tmp_path / "r", "--real", data, "--epsilon", "1", *reading),
+        "selfcheck": ("selfcheck", "--json"),
         "student": ("student", tmp_path / "r", "--real", data, "--seeds", "1", *reading),
         "run": ("run", RECIPE, "--dry-run", "--json"),
         "list": ("list", "metrics", "--json"),
@@ -153,8 +164,28 @@ def test_json_of_every_command_parses(made: tuple[Path, Path, Outcome], tmp_path
     assert read["verify"]["ok"] is True
     assert read["evaluate"]["lab"] is True
     assert read["student"]["lab"] is True
+    assert read["select"]["lab"] is True
+    assert read["attack"]["scores"][0]["details"]["above_claim"] is True
+    for name in ("audit", "selfcheck"):
+        assert all(finding["passed"] for finding in read[name]), read[name]
     assert read["run"] == []  # the toy asks nothing of anyone
     assert {"name", "ok", "detail"} == set(read["doctor"][0])
+
+
+def test_an_attack_that_shows_too_much_is_an_alarm(tmp_path: Path) -> None:
+    train = load("digits")
+    copies = write_release(tmp_path / "copies", train, make_certificate(train))
+    outcome = sfumato("attack", copies, "--real", "digits", "--attack", "nearest-neighbour")
+    assert outcome.code == 6
+    assert "ALARM: attack-nearest-neighbour, near-duplicates" in outcome.out
+    assert "Do not publish" in (tmp_path / "copies.lab" / "scores.html").read_text()
+
+
+def test_an_attack_needs_records_that_were_not_trained_on(made: tuple[Path, Path, Outcome]) -> None:
+    data, release, _ = made
+    outcome = sfumato("attack", release, "--real", data, "--classes", "a,b,c")
+    assert outcome.code == 2
+    assert "test split" in outcome.err
 
 
 def test_of_two_runs_on_one_folder_exactly_one_wins(tmp_path: Path) -> None:

@@ -64,6 +64,7 @@ def attack_release(
     reading: Reading | None = None,
     attacks: tuple[str, ...] = (),
     panel: Literal["default", "full"] = "default",
+    public: str | None = None,
 ) -> list[Score]:
     """Attack the release in `folder` with its real data at hand; the results go to its lab folder.
 
@@ -72,7 +73,7 @@ def attack_release(
     """
     chosen = _chosen(attacks, panel)
     release = read_release(Path(folder))
-    reference = reference_for(release, real, reading or Reading())
+    reference = reference_for(release, real, reading or Reading(), public=public)
     lineup = _lineup(reference)
     lab = Lab.beside(release.path.absolute())
     with lab:  # a lab that cannot be used, or a foreign table in it, is said before the work and not after
@@ -134,7 +135,7 @@ def _chosen(named: tuple[str, ...], panel: str) -> dict[str, Attack]:
 def _lineup(real: Reference) -> Lineup:
     """As many members as others, drawn at random; the test records that are left are the population."""
     if real.test is None:
-        raise UsageError(
+        raise NotApplicable(
             "Expected a data set with a test split, because an attack is judged on records that were not trained on.",
             fix="give the data set with its test split, or one where you have kept some records from the release",
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
@@ -22,6 +23,7 @@ from sfumato.cli.options import (
     parsed_reading,
     print_json,
 )
+from sfumato.errors import NotApplicable
 
 if TYPE_CHECKING:
     from sfumato.bench.audit import Finding
@@ -31,7 +33,7 @@ Folder = Annotated[Path, typer.Argument(help="A release folder.")]
 Real = Annotated[str, typer.Option(help="The real data, as given to `release`.")]
 _PROFILE = "How classifiers are taught: minutes, or as those papers do (hours)."
 _EXTRACTOR = "Of features: inception-v3 (91 MB, downloaded once; slow), efficientnet-lite0-64 or scattering."
-Panel = Annotated[Literal["default", "full"], typer.Option(help="Minutes on two cores, or everything.")]
+Panel = Annotated[Literal["default", "full"], typer.Option(help="Minutes on two cores, or everything: attacks too.")]
 
 
 @app.command(epilog="Example: `sfumato evaluate faces-release --real faces/`")
@@ -52,12 +54,18 @@ def evaluate(
     as_json: Json = False,
 ) -> None:
     """Lab side: what the release is worth against real images. Scores are private and go to FOLDER.lab."""
+    from sfumato.bench.attack import attack_release
     from sfumato.bench.evaluate import evaluate_release
     from sfumato.report.evaluation import write_page
 
     reading = parsed_reading(size, mode, label, classes, skip_bad)
     scores = evaluate_release(folder, real, reading=reading, metrics=tuple(metric or ()), panel=panel,
                               profile=profile, extractor=extractor, public=public, group=group)  # fmt: skip
+    if panel == "full" and not metric:
+        try:
+            scores += attack_release(folder, real, reading=reading, panel="full", public=public)
+        except NotApplicable as reason:
+            print(f"Attacks were left out. {reason.what}", file=sys.stderr)
     _show(scores, write_page(folder), as_json)
 
 
@@ -67,6 +75,7 @@ def attack(
     real: Real,
     panel: Panel = "default",
     attack: Annotated[list[str] | None, typer.Option(help="Only these; see `sfumato list attacks`.")] = None,
+    public: Annotated[str | None, typer.Option(help="The public images, for shadow releases.")] = None,
     size: Size = None,
     mode: Mode = None,
     label: Label = None,
@@ -79,7 +88,7 @@ def attack(
     from sfumato.report.evaluation import write_page
 
     reading = parsed_reading(size, mode, label, classes, skip_bad)
-    scores = attack_release(folder, real, reading=reading, attacks=tuple(attack or ()), panel=panel)
+    scores = attack_release(folder, real, reading=reading, attacks=tuple(attack or ()), panel=panel, public=public)
     _show(scores, write_page(folder), as_json)
     alarms = [s.name for s in scores if s.details.get("above_claim") or s.details.get("flagged")]
     if alarms:
