@@ -38,7 +38,7 @@ class EqualisedOdds(Metric):
     higher_is_better: ClassVar[bool] = False
 
     seeds: tuple[int, ...] = (0, 1)
-    images_seen: int = 120_000  # bound on the work of one classifier
+    images_seen: int = 60_000  # bound on the work of one classifier
     arch: str = "small-cnn"
     resamples: int = 200  # of the bootstrap
 
