@@ -118,14 +118,15 @@ class Dataset(ABC):
 
 def names(kind: Kind) -> dict[str, str]:
     """Every method, metric, attack or data set there is, with its one-sentence description; imports none of them."""
-    folders = importlib.import_module(f"sfumato.{kind}").__path__
-    found = {}
-    for module in sorted(pkgutil.iter_modules(folders), key=lambda m: m.name):
-        if not module.name.startswith("_"):
-            written = Path(module.module_finder.path) / f"{module.name}.py"  # type: ignore[union-attr]
-            sentence = ast.get_docstring(ast.parse(written.read_text("utf-8"))) or ""
-            found[module.name.replace("_", "-")] = sentence.split("\n")[0]
-    return found
+    documented = {name: ast.get_docstring(ast.parse(file.read_text("utf-8"))) for name, file in _files(kind).items()}
+    return {name: (text or "").split("\n")[0] for name, text in documented.items()}
+
+
+def _files(kind: Kind) -> dict[str, Path]:
+    """The files of a kind's folder by the names that they register."""
+    found = pkgutil.iter_modules(importlib.import_module(f"sfumato.{kind}").__path__)
+    files = {m.name: Path(m.module_finder.path) / f"{m.name}.py" for m in found}  # type: ignore[union-attr]
+    return {name.replace("_", "-"): files[name] for name in sorted(files) if not name.startswith("_")}
 
 
 _CONTRACTS: dict[str, tuple[type[Any], ...]] = {
@@ -138,7 +139,7 @@ _CONTRACTS: dict[str, tuple[type[Any], ...]] = {
 
 def find(kind: Kind, name: str) -> type[Any]:
     """The class that a file in the kind's folder defines; the file's name is its registration."""
-    known = names(kind)
+    known = _files(kind)
     if name not in known:
         raise UsageError(
             f"Expected one of the {kind} {', '.join(known)}; got {name!r}.",

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import json
 import math
-from collections.abc import Callable, Sequence
 from dataclasses import asdict, fields
 from typing import Any
 
@@ -13,39 +12,13 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from sfumato import contracts, data
-from sfumato.bench import audit, canaries, certify, fixture, run, selfcheck
+from sfumato import contracts
+from sfumato.bench import audit, fixture, selfcheck
 from sfumato.bench.canaries import REFERENCE, CanaryAudit, Claim, audit_choice, audit_shards, audit_sums
 from sfumato.bench.lower_bounds import curve_margin, epsilon_lower_bound, epsilon_of, mu_lower_bound, rate_bounds
 from sfumato.bench.witness import normal_finding, sampling_finding
 from sfumato.errors import UsageError
-from sfumato.privacy import GaussianSum, Mechanism, Noise, NoisyChoice, SeededNoise, ShardedAnswers, accounting, rows
-
-REMEMBERED: dict[Any, Any] = {}
-LISTED = functools.cache(contracts.names)
-
-
-def remembered(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Accounting is a pure function of public numbers, and most of the time of so small a run."""
-
-    def call(mechanisms: Sequence[Mechanism], *rest: Any, **named: Any) -> Any:
-        key = (function.__name__, tuple(mechanisms), repr(rest), repr(named))
-        if key not in REMEMBERED:
-            REMEMBERED[key] = function(mechanisms, *rest, **named)
-        return REMEMBERED[key]
-
-    return call
-
-
-@pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("calibrate", "epsilon_pld", "epsilon_rdp", "profile"):
-        call = remembered(getattr(accounting, name))
-        for module in (accounting, run, certify, canaries, selfcheck):
-            if hasattr(module, name):
-                monkeypatch.setattr(module, name, call)
-    for module in (contracts, data):
-        monkeypatch.setattr(module, "names", LISTED)
+from sfumato.privacy import GaussianSum, Noise, NoisyChoice, SeededNoise, ShardedAnswers, rows
 
 
 class Quiet(SeededNoise):
@@ -71,7 +44,7 @@ def seen(ask: str = "histogram", *, factor: float = 1.0, seed: int = 0, **more: 
     return audit_sums(REFERENCE, ask=ask, claim=reference(), noise=Quiet(factor, seed), seed=seed, **more)
 
 
-@pytest.mark.parametrize("name", LISTED("methods"))
+@pytest.mark.parametrize("name", contracts.names("methods"))
 def test_every_method_passes_its_audit(name: str) -> None:
     kinds, known = ("the only one of its class",), fields(contracts.find("methods", name))
     settings = (("sampling", "0.25"),) if any(f.name == "sampling" for f in known) else ()

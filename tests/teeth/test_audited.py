@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import functools
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
-from sfumato import contracts, data
-from sfumato.bench import certify, run
+from sfumato import contracts
 from sfumato.bench.audit import audit_method
 from sfumato.contracts import Sampler, Synthesizer
-from sfumato.privacy import Budget, GaussianSum, Mechanism, Noise, PrivateImages, SeededNoise, Tape, accounting, noise
+from sfumato.privacy import Budget, GaussianSum, Mechanism, Noise, PrivateImages, SeededNoise, Tape, noise
 from sfumato.privacy.private import Query, _bind, unlock
 from sfumato.privacy.rows import Rows
 from sfumato.values import Images, Spec
@@ -310,33 +308,6 @@ class OneChargeTwice(Honest):
         unlock(private).tape = Tape()
         again = _bind(Query(private.spec, private.ledger, private.ledger.charges[0], None), unlock(private))
         return (sums + self.asked(again)) / 2
-
-
-REMEMBERED: dict[Any, Any] = {}
-LISTED = functools.cache(contracts.names)
-
-
-def remembered(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Accounting is a pure function of public numbers, and most of the time of so small a run."""
-
-    def call(mechanisms: Sequence[Mechanism], *rest: Any, **named: Any) -> Any:
-        key = (function.__name__, tuple(mechanisms), repr(rest), repr(named))
-        if key not in REMEMBERED:
-            REMEMBERED[key] = function(mechanisms, *rest, **named)
-        return REMEMBERED[key]
-
-    return call
-
-
-@pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("calibrate", "epsilon_pld", "epsilon_rdp", "profile"):
-        call = remembered(getattr(accounting, name))
-        for module in (accounting, run, certify):
-            if hasattr(module, name):
-                monkeypatch.setattr(module, name, call)
-    for module in (contracts, data):
-        monkeypatch.setattr(module, "names", LISTED)
 
 
 def audited(mutant: type[Honest], monkeypatch: pytest.MonkeyPatch, *kinds: str) -> list[str]:
