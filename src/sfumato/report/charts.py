@@ -38,7 +38,6 @@ def bars(chart: Sequence[Bar], *, mark_means: str = "") -> str:
 
 def _drawn(bar: Bar, top: int) -> list[str]:
     middle, value = top + ROW / 2, min(max(bar.value, 0.0), 1.0)
-    end = LABEL + PLOT * value
     parts = [
         f'<text x="{LABEL - 8}" y="{middle + 4}" text-anchor="end">{escape(bar.label)}</text>',
         f'<rect x="{LABEL}" y="{top + 5}" width="{PLOT * value:.1f}" height="{ROW - 10}" class="bar"/>',
@@ -51,7 +50,5 @@ def _drawn(bar: Bar, top: int) -> list[str]:
     if bar.mark is not None:
         x = LABEL + PLOT * min(max(bar.mark, 0.0), 1.0)
         parts.append(f'<line x1="{x:.1f}" x2="{x:.1f}" y1="{top + 2}" y2="{top + ROW - 2}" class="mark"/>')
-    parts.append(
-        f'<text x="{max(end, LABEL) + 6 if value < 0.6 else LABEL + PLOT + 10:.1f}" y="{middle + 4}">{shown}</text>'
-    )
+    parts.append(f'<text x="{LABEL + PLOT + 10}" y="{middle + 4}">{shown}</text>')
     return parts

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-import math
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -146,4 +145,4 @@ def _starting(rows: Iterable[Row], start: str) -> Row | None:
 def _shown(value: float | None) -> str:
     if value is None:
         return ""
-    return f"{value:.1f}" if abs(value) >= 100 else f"{value:.4g}" if math.isfinite(value) else str(value)
+    return f"{value:.1f}" if abs(value) >= 100 else f"{value:.2f}" if abs(value) >= 10 else f"{value:.4f}"
