@@ -177,7 +177,7 @@ def test_an_attack_that_shows_too_much_is_an_alarm(tmp_path: Path) -> None:
     copies = write_release(tmp_path / "copies", train, make_certificate(train))
     outcome = sfumato("attack", copies, "--real", "digits", "--attack", "nearest-neighbour")
     assert outcome.code == 6
-    assert "ALARM: attack-nearest-neighbour, near-duplicates" in outcome.out
+    assert "ALARM: attack-nearest-neighbour, near-duplicates" in outcome.err
     assert "Do not publish" in (tmp_path / "copies.lab" / "scores.html").read_text()
 
 

@@ -92,7 +92,7 @@ def attack(
     _show(scores, write_page(folder), as_json)
     alarms = [s.name for s in scores if s.details.get("above_claim") or s.details.get("flagged")]
     if alarms:
-        print(f"ALARM: {', '.join(alarms)}. Look at the page before anything is published.")
+        print(f"ALARM: {', '.join(alarms)}. Look at the page before anything is published.", file=sys.stderr)
         raise typer.Exit(6)
 
 
