@@ -37,10 +37,11 @@ def evaluate_release(
     release = read_release(Path(folder))
     provide_weights(extractor)
     judges = panel_of(panel, metrics, profile=profile, extractor=extractor)
-    reference = reference_for(release, real, reading or Reading(), public=public, group=group)
     lab = Lab.beside(release.path.absolute())
     with lab:  # a lab that cannot be used, or a foreign table in it, is said before the work and not after
         read_scores(lab.folder)
+    reference = reference_for(release, real, reading or Reading(), public=public, group=group)
+    with lab:
         side_by_side(reference.held_out, release.images, lab.folder / "real_vs_synthetic.png")
     entries: list[Entry] = []
     left_out: dict[str, str] = {}
