@@ -10,7 +10,7 @@ import pytest
 from release.making import make_certificate
 from sfumato import data
 from sfumato.bench.selection import LEAKY, select_classifier
-from sfumato.errors import DataError
+from sfumato.errors import DataError, UsageError
 from sfumato.release import write_release
 from sfumato.values import Score
 
@@ -51,6 +51,8 @@ def test_the_same_question_is_not_asked_twice(release: Path) -> None:
     second = select_classifier(release, "digits", epsilon=0.05, validation="digits", **QUICK)
     assert ledger.read_bytes() == before
     assert second.details["candidate"] == first.details["candidate"]
+    with pytest.raises(UsageError, match="epsilon of the choice that was made"):
+        select_classifier(release, "digits", epsilon=0.06, validation="digits", **QUICK)
     assert first.details["cost"] == "epsilon 0.05 of the validation records alone"
 
 

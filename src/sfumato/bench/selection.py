@@ -22,7 +22,7 @@ from sfumato.bench.evaluate import judged_on, reference_for
 from sfumato.bench.lab import Lab
 from sfumato.bench.scores import Entry, add_scores, read_scores
 from sfumato.contracts import Reading
-from sfumato.errors import DataError
+from sfumato.errors import DataError, UsageError
 from sfumato.networks.judging import comparable
 from sfumato.networks.student import Lesson, Student, predict, train
 from sfumato.privacy import Budget, Ledger, NoisyChoice, PrivateImages
@@ -109,7 +109,11 @@ def _charged(
     mode: Literal["grey", "colour"] = "grey" if channels == 1 else "colour"
     source = data.open_source(where, Reading(size=height if height == width else None, mode=mode,
                                              label=reading.label, classes=released.classes))  # fmt: skip
-    ledger = Ledger(Budget.of(epsilon, count=source.spec.count), folder / "ledger.jsonl")
+    try:
+        ledger = Ledger(Budget.of(epsilon, count=source.spec.count), folder / "ledger.jsonl")
+    except UsageError as error:
+        raise UsageError("Expected the epsilon of the choice that was made for this release before, got another.",
+                         where=folder, fix="use that --epsilon again: its answer is kept") from error  # fmt: skip
     names = [c.name for c in candidates]
     (folder / "candidates.json").write_text(json.dumps(names, indent=2) + "\n", "utf-8")
     try:
