@@ -38,8 +38,7 @@ def evaluate_release(
     provide_weights(extractor)
     judges = panel_of(panel, metrics, profile=profile, extractor=extractor)
     lab = Lab.beside(release.path.absolute())
-    with lab:  # a lab that cannot be used, or a foreign table in it, is said before the work and not after
-        read_scores(lab.folder)
+    read_scores(lab.folder)  # a foreign table is refused before the work and not after
     reference = reference_for(release, real, reading or Reading(), public=public, group=group)
     with lab:
         side_by_side(reference.held_out, release.images, lab.folder / "real_vs_synthetic.png")
