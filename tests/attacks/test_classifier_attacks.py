@@ -23,8 +23,8 @@ from sfumato.attacks.shadow_mlp import ShadowMLP
 from sfumato.bench.exposure import attack_classifier, expose, membership_probability
 from sfumato.contracts import ClassifierAttack
 from sfumato.errors import DataError, NotApplicable, UsageError
-from sfumato.networks.outputs import answers, confidence, log_probability, modified_entropy
-from sfumato.networks.student import Lesson, train
+from sfumato.networks.outputs import confidence, log_probability, modified_entropy
+from sfumato.networks.student import Lesson, outputs, train
 from sfumato.values import Exposed, Images
 
 EACH = 128  # members, and as many others
@@ -240,12 +240,12 @@ def test_exposing_trains_the_target_on_members_and_shadows_on_halves() -> None:
     assert (exposed.shadow_members.sum(0) == 1).all()
     assert exposed.shadow_members.sum(1).tolist() == [40, 40]
     target = train(members, HASTY, seed=3, what="target")
-    torch.testing.assert_close(exposed.logits[:40], answers(target, members.pixels))
+    torch.testing.assert_close(exposed.logits[:40], outputs(target, members.pixels))
     drawn = others.pixels[torch.randperm(60, generator=torch.Generator().manual_seed(3))[:40]]
     pool = torch.cat([members.pixels, drawn])
     half = exposed.shadow_members[0]
     shadow = train(Images(pool[half], exposed.labels[half], members.classes), HASTY, seed=4, what="shadow")
-    torch.testing.assert_close(exposed.shadow_logits[0], answers(shadow, pool))
+    torch.testing.assert_close(exposed.shadow_logits[0], outputs(shadow, pool))
     assert exposed.shadow_logits.equal(expose(members, others, HASTY, shadows=2, seed=3).shadow_logits)
 
 
@@ -274,7 +274,7 @@ def test_a_target_that_saw_neither_gives_nothing_away(overfitted: Exposed) -> No
     """Those that learn from shadows are slow, and in the conformance tests."""
     candidates = torch.cat([digits(EACH).pixels, digits(EACH, skip=EACH).pixels])
     independent = train(digits(EACH, skip=2 * EACH), OVERFITTED, seed=0, what="independent")
-    exposed = replace(overfitted, logits=answers(independent, candidates))
+    exposed = replace(overfitted, logits=outputs(independent, candidates))
     quick = ("loss-threshold", "modified-entropy", "attack-mlp", "attack-forest", "lira")
     found = {name: auc(exposed, scores) for name, scores in attack_classifier(exposed, attacks=quick).items()}
     assert set(found) == set(quick)

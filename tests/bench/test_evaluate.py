@@ -119,6 +119,11 @@ def test_groups_are_read_beside_the_labels(tmp_path: Path) -> None:
     assert reference.held_out_groups is reference.groups.train
 
 
+def test_groups_that_are_the_classes_are_refused(release: Path) -> None:
+    with pytest.raises(UsageError, match="groups beside the classes"):  # digits have no attribute table
+        reference_for(read_release(release), "digits", Reading(), group="tribe")
+
+
 def test_a_group_that_is_not_complete_is_refused(tmp_path: Path) -> None:
     real = str(faces(tmp_path, complete=False))
     images = data.load(real, Reading(label="label"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 
 import pytest
@@ -61,6 +62,12 @@ def test_the_choice_is_as_random_as_it_costs(release: Path) -> None:
     rules = by_name(select_classifier(release, "digits", epsilon=10, **QUICK))
     assert rules["selected-by-noisy-max"].value > 0.9
     assert rules["selected-by-noisy-max"].value >= rules["selected-last-step"].value
+
+
+def test_an_impossible_epsilon_is_refused(release: Path) -> None:
+    with pytest.raises(UsageError, match="epsilon"):
+        select_classifier(release, "digits", epsilon=math.nan)
+    assert not (release.with_name("r.lab") / "selection").exists()
 
 
 def test_a_tiny_release_is_refused(tmp_path: Path) -> None:

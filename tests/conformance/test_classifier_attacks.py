@@ -12,8 +12,7 @@ from torch import Tensor
 from sfumato import contracts, data
 from sfumato.bench.exposure import expose
 from sfumato.contracts import ClassifierAttack
-from sfumato.networks.outputs import answers
-from sfumato.networks.student import Lesson, train
+from sfumato.networks.student import Lesson, outputs, train
 from sfumato.values import Exposed, Images
 
 EACH = 128  # members, and as many others
@@ -43,7 +42,7 @@ def unconcerned(thirds: list[Images], overfitted: Exposed) -> Exposed:
     """The same candidates, and a target that saw none of them."""
     members, others, strangers = thirds
     target = train(strangers, LESSON, seed=0, what="unconcerned target")
-    return replace(overfitted, logits=answers(target, torch.cat([members.pixels, others.pixels])))
+    return replace(overfitted, logits=outputs(target, torch.cat([members.pixels, others.pixels])))
 
 
 def area(exposed: Exposed, scores: Tensor) -> float:

@@ -101,6 +101,9 @@ def _groups(there: Reference, real: str, reading: Reading) -> Groups:
         if not images.pixels.equal(grouped.pixels):
             raise UsageError(f"Expected a {reading.label!r} for each image that has a label, got images without one.",
                              fix="complete the attribute table, or choose another --group")  # fmt: skip
+    if read["train"].labels.equal(there.train.labels):
+        raise UsageError("Expected groups beside the classes, got the classes themselves.",
+                         fix="name another column with --group, of a data set with an attribute table")  # fmt: skip
     return Groups(read["train"].classes, **{split: grouped.labels for split, grouped in read.items()})
 
 

@@ -8,8 +8,8 @@ from torch import Tensor, nn
 from sfumato import contracts
 from sfumato.contracts import ClassifierAttack
 from sfumato.errors import DataError, NotApplicable, UsageError
-from sfumato.networks.outputs import answers, log_probability
-from sfumato.networks.student import Lesson, train
+from sfumato.networks.outputs import log_probability
+from sfumato.networks.student import Lesson, outputs, train
 from sfumato.values import Exposed, Images
 
 BINS = 15
@@ -31,10 +31,10 @@ def expose(members: Images, others: Images, lesson: Lesson, *, shadows: int = 8,
     pool = _joined(members, others)
     target = train(members, lesson, seed=seed, what="target")
     halves = _halves(len(pool), shadows, draw)  # (m, pool)
-    said = [answers(target, pool.pixels[candidates])]
+    said = [outputs(target, pool.pixels[candidates])]
     for number, half in enumerate(halves):
         shadow = train(pool.rows(half), lesson, seed=seed + 1 + number, what=f"shadow {number + 1}")
-        said.append(answers(shadow, pool.pixels[candidates]))
+        said.append(outputs(shadow, pool.pixels[candidates]))
     return Exposed(
         logits=said[0],
         labels=pool.labels[candidates],
@@ -46,7 +46,7 @@ def expose(members: Images, others: Images, lesson: Lesson, *, shadows: int = 8,
 
 def answered(classifier: nn.Module, members: Images, others: Images) -> Exposed:
     """What a finished classifier says about members and others; it has no shadows."""
-    said = answers(classifier, torch.cat([members.pixels, others.pixels]))
+    said = outputs(classifier, torch.cat([members.pixels, others.pixels]))
     labels = torch.cat([members.labels, others.labels])
     none = torch.empty(0, *said.shape)
     return Exposed(said, labels, torch.arange(len(labels)) < len(members), none, torch.empty(0, len(labels)).bool())

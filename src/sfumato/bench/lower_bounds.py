@@ -76,7 +76,7 @@ def epsilon_lower_bound(included: Floats, excluded: Floats, delta: float, *, con
 
 def rate_bounds(hits: int, trials: int, *, error: float) -> tuple[float, float]:
     """Below and above a probability, each wrong with probability at most `error` (Clopper and Pearson 1934)."""
-    low, high = _binomial(np.array([hits]), trials, error)
+    low, high = binomial_bounds(np.array([hits]), trials, error)
     return float(low[0]), float(high[0])
 
 
@@ -93,12 +93,13 @@ def _rates(included: Floats, excluded: Floats, thresholds: Floats, error: float)
     n, m = len(included), len(excluded)
     below_in = np.searchsorted(np.sort(included), thresholds, side="right")
     below_out = np.searchsorted(np.sort(excluded), thresholds, side="right")
-    true = np.concatenate([_binomial(n - below_in, n, error)[0], _binomial(below_out, m, error)[0]])
-    false = np.concatenate([_binomial(m - below_out, m, error)[1], _binomial(below_in, n, error)[1]])
+    true = np.concatenate([binomial_bounds(n - below_in, n, error)[0], binomial_bounds(below_out, m, error)[0]])
+    false = np.concatenate([binomial_bounds(m - below_out, m, error)[1], binomial_bounds(below_in, n, error)[1]])
     return true, false
 
 
-def _binomial(hits: NDArray[np.int64], trials: int, error: float) -> tuple[Floats, Floats]:
+def binomial_bounds(hits: NDArray[np.int64], trials: int, error: float) -> tuple[Floats, Floats]:
+    """Below and above probabilities, each wrong with probability at most `error` (Clopper and Pearson 1934)."""
     low = np.where(hits > 0, stats.beta.ppf(error, np.maximum(hits, 1), trials - hits + 1), 0.0)
     high = np.where(hits < trials, stats.beta.ppf(1 - error, hits + 1, np.maximum(trials - hits, 1)), 1.0)
     return low, high

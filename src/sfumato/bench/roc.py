@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -12,6 +11,7 @@ from numpy.typing import NDArray
 from scipy import stats
 from torch import Tensor
 
+from sfumato.bench.lower_bounds import binomial_bounds, rate_bounds
 from sfumato.errors import DataError
 
 CONFIDENCE = 0.99  # of a bound on epsilon; several attacks are tried on a release, so 95 % would cry wolf
@@ -67,8 +67,8 @@ def rate_at(members: Tensor, others: Tensor, *, false_alarms: float) -> Rate:
     threshold = np.sort(outs)[::-1][min(allowed, len(outs) - 1)]
     found = int((ins > threshold).sum())
     tail = (1 - INTERVAL) / 2
-    low, high = _at_least(found, len(ins), tail), _at_most(found, len(ins), tail)
-    return Rate(false_alarms, found / len(ins), float(low), float(high), measurable=allowed > 0)
+    low, high = rate_bounds(found, len(ins), error=tail)
+    return Rate(false_alarms, found / len(ins), low, high, measurable=allowed > 0)
 
 
 def epsilon_bound(
@@ -93,8 +93,8 @@ def epsilon_bound(
 
 def _epsilons(ins: Floats, outs: Floats, thresholds: Floats, *, delta: float, tail: float) -> Floats:
     """The bound at each threshold, by members found (first row) and by others ruled out (second row)."""
-    true_positives = _at_least(_above(ins, thresholds), len(ins), tail)
-    false_positives = _at_most(_above(outs, thresholds), len(outs), tail)
+    true_positives, _ = binomial_bounds(_above(ins, thresholds), len(ins), tail)
+    _, false_positives = binomial_bounds(_above(outs, thresholds), len(outs), tail)
     tops = np.stack([true_positives, 1 - false_positives]) - delta
     bottoms = np.stack([false_positives, 1 - true_positives])
     bounds: Floats = np.log(np.clip(tops, 1e-300, None)) - np.log(np.clip(bottoms, 1e-300, None))
@@ -105,18 +105,6 @@ def _above(scores: Floats, thresholds: Floats) -> NDArray[np.int64]:
     """How many scores are above each threshold."""
     counts: NDArray[np.int64] = len(scores) - np.searchsorted(np.sort(scores), thresholds, side="right")
     return counts
-
-
-def _at_least(found: Any, trials: int, tail: float) -> Floats:
-    """Clopper and Pearson 1934: the lower end for so many successes."""
-    found = np.asarray(found)
-    ends: Floats = np.where(found == 0, 0.0, stats.beta.ppf(tail, np.maximum(found, 1), trials - found + 1))
-    return ends
-
-
-def _at_most(found: Any, trials: int, tail: float) -> Floats:
-    """Clopper and Pearson 1934: the upper end for so many successes."""
-    return 1 - _at_least(trials - np.asarray(found), trials, tail)
 
 
 def _halves(scores: Floats, draw: torch.Generator) -> tuple[Floats, Floats]:

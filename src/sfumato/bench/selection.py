@@ -57,6 +57,7 @@ def select_classifier(
     reading = reading or Reading()
     reference = reference_for(release, real, reading)
     held_out = comparable(release.images, reference)
+    Budget.of(epsilon, count=len(reference.train))  # an impossible one is refused before the work
     lessons, kept = _split(release.images)
     lab = Lab.beside(release.path.absolute())
     with lab:
@@ -109,8 +110,9 @@ def _charged(
     mode: Literal["grey", "colour"] = "grey" if channels == 1 else "colour"
     source = data.open_source(where, Reading(size=height if height == width else None, mode=mode,
                                              label=reading.label, classes=released.classes))  # fmt: skip
+    budget = Budget.of(epsilon, count=source.spec.count)
     try:
-        ledger = Ledger(Budget.of(epsilon, count=source.spec.count), folder / "ledger.jsonl")
+        ledger = Ledger(budget, folder / "ledger.jsonl")
     except UsageError as error:
         raise UsageError("Expected the epsilon of the choice that was made for this release before, got another.",
                          where=folder, fix="use that --epsilon again: its answer is kept") from error  # fmt: skip

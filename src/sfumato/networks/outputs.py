@@ -9,23 +9,14 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.functional import log_softmax, logsigmoid
 
 from sfumato.errors import DataError, NotApplicable
-from sfumato.networks.student import unit
 from sfumato.values import Exposed
 
 Judge = Callable[[Tensor], Tensor]  # features of candidates in, probabilities of membership out
 Learner = Callable[[Tensor, Tensor], Judge]  # features and memberships in, a judge of others out
-BATCH = 500
-
-
-def answers(network: nn.Module, pixels: Tensor) -> Tensor:
-    """The network's logits for each image."""
-    with torch.inference_mode():
-        found = torch.cat([network(unit(chunk)) for chunk in torch.split(pixels, BATCH)])
-    return found.clone()  # a tensor like any other, which an inference tensor is not
 
 
 def confidence(logits: Tensor, labels: Tensor) -> Tensor:

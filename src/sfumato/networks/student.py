@@ -105,7 +105,8 @@ def released_labels(images: Images) -> Tensor:
 def outputs(network: nn.Module, pixels: Tensor) -> Tensor:
     """What the network says of each image."""
     with torch.inference_mode():
-        return torch.cat([network(unit(chunk)) for chunk in torch.split(pixels, 500)])  # (n, k)
+        said = torch.cat([network(unit(chunk)) for chunk in torch.split(pixels, 500)])  # (n, k)
+    return said.clone()  # a tensor like any other, which an inference tensor is not
 
 
 def predict(network: nn.Module, pixels: Tensor) -> Tensor:
