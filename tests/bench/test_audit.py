@@ -180,7 +180,8 @@ def test_the_selfcheck_passes_and_leaves_nothing_behind(tmp_path: Any, monkeypat
     found = selfcheck.selfcheck()
     assert [f"{f.name}: {f.detail}" for f in found if not f.passed] == []
     assert {"notices halved noise", "notices shuffled batches", "notices repeated noise"} <= {f.name for f in found}
-    assert not list(tmp_path.iterdir())
+    left = [p.name for p in tmp_path.iterdir()]
+    assert not [name for name in left if not name.startswith("torchinductor")]  # torch's own, at its first use
 
 
 def test_the_selfcheck_fails_on_a_broken_core(monkeypatch: pytest.MonkeyPatch) -> None:
