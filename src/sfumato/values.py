@@ -54,6 +54,7 @@ class Images:
     labels: Tensor  # int64 (n,)
     classes: tuple[str, ...]
     logits: Tensor | None = None  # float32 (n, k), where a method has a teacher
+    transfer: Images | None = None  # further images, with logits, that are there to teach and not to look at
 
     def __len__(self) -> int:
         return int(self.labels.shape[0])
@@ -63,7 +64,7 @@ class Images:
         return self.pixels.float() / 255
 
     def rows(self, rows: Tensor) -> Images:
-        """Some of the images, by number or by a mask."""
+        """Some of the images, by number or by a mask; images for transfer are not among them."""
         soft = None if self.logits is None else self.logits[rows]
         return Images(self.pixels[rows], self.labels[rows], self.classes, soft)
 

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from sfumato.methods.dp_merf import DPMERF, class_sizes, features, squared_mmd
+from sfumato.methods.dp_merf import DPMERF, features
+from sfumato.networks.embedding import class_sizes, squared_mmd
 from sfumato.networks.generator import PatchGenerator
 from sfumato.privacy import Budget, Ledger, PrivateImages, SeededNoise
 from sfumato.values import Images, Spec
@@ -132,3 +133,12 @@ def test_defaults_follow_public_facts():
     few = DPMERF.for_task(Spec(1_438, 1, 8, 8, ("a",) * 10), Budget(1.0, 1e-4))
     many = DPMERF.for_task(Spec(60_000, 1, 28, 28, ("a",) * 10), Budget(1.0, 1e-5))
     assert few.seconds(Spec(1_438, 1, 8, 8, ("a",) * 10)) < many.seconds(Spec(60_000, 1, 28, 28, ("a",) * 10))
+
+
+def test_pixels_can_be_trained_without_a_generator():
+    method = dataclasses.replace(SMALL, canvas="pixels", learning_rate=0.1)
+    images = fitted(method, halves(), 10.0)
+    left, right = images.pixels[..., :4].float().mean((1, 2, 3)), images.pixels[..., 4:].float().mean((1, 2, 3))
+    assert (left > right)[images.labels == 0].all()
+    assert (left < right)[images.labels == 1].all()
+    assert len(images.pixels[images.labels == 2].unique(dim=0)) > 8  # many images, not one

@@ -12,12 +12,10 @@ from torch import Tensor
 
 from sfumato.contracts import Sampler, Synthesizer
 from sfumato.errors import UsageError
-from sfumato.networks.generator import PatchGenerator
+from sfumato.networks.embedding import class_sizes, squared_mmd
+from sfumato.networks.painting import Course, Paintings, paint, paint_pixels
 from sfumato.privacy import Budget, GaussianSum, PrivateImages
-from sfumato.progress import track
 from sfumato.values import Images, Spec
-
-CHUNK = 1_000  # images sampled at a time
 
 
 @dataclass(frozen=True)
@@ -37,9 +35,12 @@ class DPMERF(Synthesizer):
     latent: int = 6
     hidden: int = 512
     codes: int = 16
+    canvas: str = "generator"  # "pixels": the pixels of `batch` images are trained themselves
     seed: int = 0
 
     def __post_init__(self) -> None:
+        if self.canvas not in ("generator", "pixels"):
+            raise UsageError(f"Expected canvas as generator or pixels, got {self.canvas!r}.")
         whole = {"frequencies": self.frequencies, "steps": self.steps, "batch": self.batch, "latent": self.latent,
                  "hidden": self.hidden, "codes": self.codes}  # fmt: skip
         for name, value in whole.items():
@@ -94,8 +95,15 @@ class DPMERF(Synthesizer):
         embedding = sums[:, 1:] / (math.sqrt(1 - self.count_share) * sizes[:, None])
         # What noise adds to the squared norm of a class's embedding; a class that is mostly noise should not steer.
         energy = embedding.shape[1] * (noise / sizes).square() / (1 - self.count_share)
-        generator = self._train(spec, omega, embedding.float(), (1 / (1 + energy)).float(), draw)
-        return _Paintings(generator, spec.classes, torch.Generator().manual_seed(self.seed + 1))
+        target, trust = embedding.float(), (1 / (1 + energy)).float()
+
+        def distance(images: Tensor) -> Tensor:
+            return (trust * squared_mmd(features(images.flatten(2), omega), target)).mean()
+
+        course = Course(self.steps, self.batch, self.learning_rate, self.latent, self.hidden, self.codes)
+        train = paint if self.canvas == "generator" else paint_pixels
+        painter = train(spec, course, distance, draw=draw, what="dp-merf")
+        return Paintings(painter, spec.classes, seed=self.seed + 1)
 
     def _frequencies(self, spec: Spec, draw: torch.Generator) -> Tensor:
         """Draws of the spectral density of a mixture of Gaussian kernels, equal parts of each length-scale."""
@@ -103,61 +111,8 @@ class DPMERF(Synthesizer):
         lengths = scales[: self.frequencies, None] * math.sqrt(spec.pixels)
         return torch.randn(self.frequencies, spec.pixels, generator=draw) / lengths
 
-    def _train(
-        self, spec: Spec, omega: Tensor, embedding: Tensor, trust: Tensor, draw: torch.Generator
-    ) -> PatchGenerator:
-        k = len(spec.classes)
-        generator = PatchGenerator(spec.shape, k, latent=self.latent, hidden=self.hidden, codes=self.codes, draw=draw)
-        optimizer = torch.optim.Adam(generator.parameters(), lr=self.learning_rate, betas=(0.9, 0.99))
-        schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, self._rate)
-        labels = torch.arange(k).repeat_interleave(max(8, self.batch // k))
-        for _ in track(range(self.steps), what="dp-merf", total=self.steps):
-            images = generator(torch.randn(len(labels), self.latent, generator=draw), labels)
-            loss = (trust * squared_mmd(features(images.reshape(k, -1, spec.pixels), omega), embedding)).mean()
-            optimizer.zero_grad()
-            loss.backward()  # type: ignore[no-untyped-call]
-            optimizer.step()
-            schedule.step()
-        return generator.eval()
-
-    def _rate(self, step: int) -> float:
-        """A short warm-up, then a cosine to zero."""
-        return min(1.0, (step + 1) / 20) * (1 + math.cos(math.pi * step / self.steps)) / 2
-
 
 def features(images: Tensor, omega: Tensor) -> Tensor:
     """phi(x) = sqrt(2/D) [cos(w_j^T x), sin(w_j^T x)], j = 1..D/2; its norm is 1 for every x."""
     angles = images @ omega.T  # (..., D/2)
     return torch.cat([angles.cos(), angles.sin()], dim=-1) / math.sqrt(len(omega))
-
-
-def squared_mmd(made: Tensor, embedding: Tensor) -> Tensor:
-    """For each class |embedding - mean phi(G(z))|^2 of (k, b, d) against (k, d), without bias.
-
-    The plain estimate is too large by (1 - |mean|^2) / b, which rewards a generator for making all
-    images of a class alike; a sum over pairs of different images does not.
-    """
-    b, mean = made.shape[1], made.mean(dim=1)
-    pairs = (b * mean.square().sum(-1) - 1) / (b - 1)  # |phi| = 1 on the diagonal
-    return pairs - 2 * (mean * embedding).sum(-1) + embedding.square().sum(-1)
-
-
-def class_sizes(noisy: Tensor, *, share: float, noise: float) -> Tensor:
-    """How many records each class has, from the noisy sums of a constant feature."""
-    spread = noise / math.sqrt(share)
-    return (noisy / math.sqrt(share)).clamp(min=max(1.0, spread))  # below its noise a size says nothing
-
-
-class _Paintings:
-    """Labels to images; holds the generator and its own randomness, and nothing else."""
-
-    def __init__(self, generator: PatchGenerator, classes: tuple[str, ...], draw: torch.Generator) -> None:
-        self._generator, self._classes, self._draw = generator, classes, draw
-
-    def __call__(self, labels: Tensor) -> Images:
-        made = []
-        with torch.no_grad():
-            for chunk in torch.split(labels, CHUNK):
-                latents = torch.randn(len(chunk), self._generator.latent, generator=self._draw)
-                made.append(self._generator(latents, chunk).mul(255).round().to(torch.uint8))
-        return Images(torch.cat(made), labels, self._classes)

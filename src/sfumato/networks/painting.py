@@ -1,0 +1,104 @@
+"""Painting by numbers: a generator is trained until its images have the noisy statistics that were asked for."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+
+from sfumato.networks.generator import PatchGenerator
+from sfumato.progress import track
+from sfumato.values import Images, Spec
+
+CHUNK = 1_000  # images sampled at a time
+Distance = Callable[[Tensor], Tensor]  # images (k, b, c, h, w) in [0, 1] of every class, to one number
+
+
+@dataclass(frozen=True)
+class Course:
+    """How a generator is built and trained; every number public."""
+
+    steps: int
+    batch: int
+    learning_rate: float
+    latent: int
+    hidden: int
+    codes: int
+
+    def rate(self, step: int) -> float:
+        """A short warm-up, then a cosine to zero."""
+        return min(1.0, (step + 1) / 20) * (1 + math.cos(math.pi * step / self.steps)) / 2
+
+
+def paint(spec: Spec, course: Course, distance: Distance, *, draw: torch.Generator, what: str) -> PatchGenerator:
+    """A generator whose images of all classes have a small distance."""
+    k = len(spec.classes)
+    generator = PatchGenerator(spec.shape, k, latent=course.latent, hidden=course.hidden, codes=course.codes, draw=draw)
+    _train(generator, course, distance, classes=k, draw=draw, what=what)
+    return generator.eval()
+
+
+def paint_pixels(spec: Spec, course: Course, distance: Distance, *, draw: torch.Generator, what: str) -> PixelTable:
+    """The same without a generator: the pixels of a fixed set of images are what is trained."""
+    k = len(spec.classes)
+    table = PixelTable(spec.shape, k, each=max(8, course.batch // k), draw=draw)
+    _train(table, course, distance, classes=k, draw=draw, what=what)
+    return table.eval()
+
+
+def _train(
+    painter: PatchGenerator | PixelTable, course: Course, distance: Distance, *, classes: int,
+    draw: torch.Generator, what: str,
+) -> None:  # fmt: skip
+    optimizer = torch.optim.Adam(painter.parameters(), lr=course.learning_rate, betas=(0.9, 0.99))
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, course.rate)
+    labels = torch.arange(classes).repeat_interleave(max(8, course.batch // classes))
+    for _ in track(range(course.steps), what=what, total=course.steps):
+        images = painter(torch.randn(len(labels), painter.latent, generator=draw), labels)
+        loss = distance(images.reshape(classes, -1, *images.shape[1:]))
+        optimizer.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+        schedule.step()
+
+
+class PixelTable(nn.Module):
+    """So many images of each class, as parameters: dealt out in turn while they are trained, later by the latent."""
+
+    latent = 1
+
+    def __init__(self, shape: tuple[int, int, int], classes: int, *, each: int, draw: torch.Generator) -> None:
+        super().__init__()
+        self.classes, self.each = classes, each
+        self.logits = nn.Parameter(0.5 * torch.randn(classes, each, *shape, generator=draw))
+
+    def forward(self, latents: Tensor, labels: Tensor) -> Tensor:  # (b, 1), (b,) -> (b, c, h, w) in [0, 1]
+        turns = (
+            _turns(labels, self.classes) if self.training else (self.each * torch.special.ndtr(latents[:, 0])).long()
+        )
+        return cast(Tensor, self.logits)[labels, turns % self.each].sigmoid()
+
+
+def _turns(labels: Tensor, classes: int) -> Tensor:
+    """How often each label came before in the list."""
+    seen = nn.functional.one_hot(labels, classes).cumsum(0)
+    return seen.gather(1, labels[:, None])[:, 0] - 1
+
+
+class Paintings:
+    """The sampler: labels to images; holds the painter and its own randomness, and nothing else."""
+
+    def __init__(self, painter: PatchGenerator | PixelTable, classes: tuple[str, ...], *, seed: int) -> None:
+        self._painter, self._classes, self._draw = painter, classes, torch.Generator().manual_seed(seed)
+
+    def __call__(self, labels: Tensor) -> Images:
+        made = []
+        with torch.no_grad():
+            for chunk in torch.split(labels, CHUNK):
+                latents = torch.randn(len(chunk), self._painter.latent, generator=self._draw)
+                made.append(self._painter(latents, chunk).mul(255).round().to(torch.uint8))
+        return Images(torch.cat(made), labels, self._classes)
