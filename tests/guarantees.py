@@ -24,6 +24,8 @@ from sfumato.errors import BudgetExceeded, SfumatoError, UsageError, Verificatio
 from sfumato.privacy import (
     LATTICE_BITS,
     Budget,
+    Descent,
+    FinishedLedger,
     GaussianSum,
     Ledger,
     Noise,
@@ -31,8 +33,11 @@ from sfumato.privacy import (
     PrivateImages,
     Recording,
     ShardedAnswers,
+    Tape,
+    descend,
     epsilon_pld,
     noisy_gradient,
+    recalled_images,
 )
 from sfumato.privacy import accounting as accounting_module
 
@@ -422,6 +427,28 @@ def a_gradient_is_bounded_after_its_draws_are_averaged() -> None:
     assert max(r.worst for r in recordings) > 0.9
 
 
+@check
+def a_model_moves_by_noisy_gradients_alone_and_only_while_rounds_last() -> None:
+    def trained(data: ToySource, noise: Noise, tape: Tape) -> torch.nn.Linear:
+        private = PrivateImages.seal(data, Ledger(Budget(math.inf, 1e-5)), noise=noise, tape=tape)
+        model = torch.nn.Linear(16, 3, bias=False)
+        torch.nn.init.zeros_(model.weight)
+        query = private.open(GaussianSum(rounds=5, noise_multiplier=LOUD, sampling=0.5), purpose="descent")
+        loss = lambda call, image, label: call(image.flatten()[None]).square().sum() - call(image.flatten()[None])[0, 0]  # noqa: E731
+        descend(query, model, loss, Descent(l2_bound=0.5, rate=0.1), what="test")
+        with pytest.raises(BudgetExceeded):
+            noisy_gradient(query, model.requires_grad_(), loss, l2_bound=0.5)
+        return model
+
+    data, recording = toy(), Recording()
+    first = trained(data, *recording.recorder())
+    again = trained(data.without(2), *recording.player())
+    assert not recording.violations
+    assert len(recording.answers) == 5
+    assert torch.equal(first.weight, again.weight)  # the same answers, so the same model, whatever the data
+    assert first.weight.abs().max() > 0
+
+
 class MeanPupil:
     """A teacher that knows the sum of its shard, many times over, and answers with it."""
 
@@ -617,3 +644,108 @@ def a_resumed_query_repeats_its_answers_and_counts_what_was_lost() -> None:
         with pytest.raises(BudgetExceeded):
             query(flat, l2_bound=1.0)
         ledger.close()
+
+
+ASKED = (GaussianSum(noise_multiplier=LOUD), GaussianSum(rounds=20, sampling=0.5, noise_multiplier=LOUD))
+
+
+def best_of_two(image: torch.Tensor, label: torch.Tensor) -> torch.Tensor:
+    return torch.stack([image.mean(), 1 - image.mean()])
+
+
+def ask_everything(private: PrivateImages) -> list[torch.Tensor]:
+    """Every kind of question, one after the other."""
+    answers = [private.open(ASKED[0], purpose="whole").per_class(flat, l2_bound=1.0)]
+    sampled = private.open(ASKED[1], purpose="sampled")
+    answers += [sampled(flat, l2_bound=1.0) for _ in range(sampled.rounds)]
+    features = private.mapped(lambda image: image[:, :2] / 2).open(ASKED[0], purpose="features")
+    answers.append(features(flat, l2_bound=1.0))
+    choice = private.choose(NoisyChoice(candidates=2, noise_multiplier=LOUD), purpose="choice", score=best_of_two)
+    teachers = private.teach(
+        ShardedAnswers(shards=4, rounds=3, noise_multiplier=LOUD), purpose="teachers", pupil=MeanPupil()
+    )
+    teachers.learn(torch.zeros(1))
+    return [*answers, torch.tensor(choice), teachers(torch.ones(3), l2_bound=1.0)]
+
+
+def recorded(folder: Path) -> tuple[list[torch.Tensor], Callable[[], PrivateImages], dict[str, bytes]]:
+    """A finished run: what it was told, a handle on its answers alone, and its files."""
+    budget, ledger = Budget(math.inf, 1e-5), Ledger(Budget(math.inf, 1e-5), folder / "ledger")
+    private = PrivateImages.seal(toy(), ledger, folder=folder)
+    told = ask_everything(private)
+    private.close()
+    ledger.close()
+
+    def again() -> PrivateImages:
+        return recalled_images(toy().spec, FinishedLedger(budget, folder / "ledger"), Tape(folder / "tape"))
+
+    return told, again, {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+
+
+@check
+def recalled_answers_are_the_recorded_ones_and_there_are_no_others() -> None:
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        told, again, files = recorded(folder)
+        repeated = ask_everything(again())
+        assert all(torch.equal(a, b) for a, b in zip(told, repeated, strict=True))
+
+        def walked() -> PrivateImages:
+            private = again()
+            ask_everything(private)
+            return private
+
+        def other_size(private: PrivateImages) -> object:
+            return private.open(ASKED[0], purpose="whole")(flat, l2_bound=1.0)  # was asked for each class
+
+        attempts: list[Callable[[], object]] = [
+            lambda: walked().open(ASKED[0], purpose="one more"),
+            lambda: walked().choose(NoisyChoice(candidates=2, noise_multiplier=9.0), purpose="c", score=best_of_two),
+            lambda: again().open(GaussianSum(noise_multiplier=2 * LOUD), purpose="whole"),
+            lambda: again().open(ASKED[0], purpose="something else"),
+            lambda: other_size(again()),
+            lambda: again().ledger.assume("Something new."),
+            lambda: again().ledger.begin(again().ledger.charges[0], 1),
+        ]
+        for attempt in attempts:
+            with pytest.raises(SfumatoError):
+                attempt()
+        assert {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()} == files
+
+
+@check
+def an_answer_that_was_not_recorded_is_refused() -> None:
+    for missing in ("0000-00000000", "0001-00000007", "0002-00000000", "0003-00000000", "0004-00000000"):
+        with tempfile.TemporaryDirectory() as name:
+            _, again, _ = recorded(Path(name))
+            (Path(name) / "tape" / f"{missing}.npz").unlink()
+            private = again()
+            begun = [private.ledger.unbegun(charge) for charge in private.ledger.charges]
+            with pytest.raises(VerificationFailed, match="was not asked"):
+                ask_everything(private)
+            assert private.ledger._walked == int(missing[:4]) + 1, "refused later than it was asked"
+            assert [private.ledger.unbegun(charge) for charge in private.ledger.charges] == begun
+
+
+@check
+def an_unfinished_ledger_is_known_and_a_torn_one_refused_and_left_alone() -> None:
+    with tempfile.TemporaryDirectory() as name:
+        path, budget = Path(name) / "ledger", Budget(5.0, 1e-5)
+        ledger = Ledger(budget, path)
+        charge = ledger.charge(GaussianSum(noise_multiplier=LOUD), purpose="first")
+        assert not closed_and_read(ledger, path).finished
+        for _ in range(8):
+            ledger = Ledger(budget, path)
+            ledger.begin(charge, 1)
+            assert closed_and_read(ledger, path).finished == (ledger.unbegun(charge) == 0)
+        whole = path.read_bytes()
+        for damaged in (whole[:-9], b"", whole[:40]):
+            path.write_bytes(damaged)
+            with pytest.raises(VerificationFailed):
+                FinishedLedger(budget, path)
+            assert path.read_bytes() == damaged
+
+
+def closed_and_read(ledger: Ledger, path: Path) -> FinishedLedger:
+    ledger.close()
+    return FinishedLedger(ledger.budget, path)

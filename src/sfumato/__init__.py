@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from sfumato.bench.attack import attack_release
     from sfumato.bench.audit import audit_method
     from sfumato.bench.evaluate import evaluate_release
+    from sfumato.bench.resample import resample_release
     from sfumato.bench.run import Job, Plan, make_release, plan_release
     from sfumato.bench.selection import select_classifier
     from sfumato.bench.selfcheck import selfcheck
@@ -41,6 +42,7 @@ __all__ = [
     "make_release",
     "plan_release",
     "read_release",
+    "resample_release",
     "select_classifier",
     "selfcheck",
     "train_student",
@@ -59,6 +61,7 @@ _HOMES = {
     "make_release": "bench.run",
     "plan_release": "bench.run",
     "read_release": "release",
+    "resample_release": "bench.resample",
     "select_classifier": "bench.selection",
     "selfcheck": "bench.selfcheck",
     "train_student": "bench.student",

@@ -29,6 +29,7 @@ class Synthesizer(ABC):
     """A way to make a synthetic data set: a frozen dataclass whose fields are public hyperparameters."""
 
     public_images: ClassVar[Literal["unused", "welcome", "needed"]] = "unused"
+    free: ClassVar[frozenset[str]] = frozenset()  # hyperparameters that change nothing of what is asked
 
     @classmethod
     @abstractmethod

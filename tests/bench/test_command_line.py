@@ -16,8 +16,8 @@ from sfumato.release import write_release
 
 from commands import COMMAND, Outcome, process, request, sfumato, tiny
 
-COMMANDS = ("release", "plan", "verify", "evaluate", "attack", "student", "select", "audit", "selfcheck", "run", "list",
-            "doctor")  # fmt: skip
+COMMANDS = ("release", "resample", "plan", "verify", "evaluate", "attack", "student", "select", "audit", "selfcheck",
+            "run", "list", "doctor")  # fmt: skip
 RECIPE = Path(__file__).parents[2] / "recipes" / "dp_imgsyn_figure5.toml"
 HEAVY = ("torch", "scipy", "pyarrow", "numpy", "sklearn", "dp_accounting", "PIL")
 
@@ -145,6 +145,7 @@ def test_json_of_every_command_parses(made: tuple[Path, Path, Outcome], tmp_path
     copies = write_release(tmp_path / "copies", train, make_certificate(train))
     documents = {
         "release": request(data, tmp_path / "r", "--count", "40", "--json"),
+        "resample": ("resample", release, "--out", tmp_path / "again", "--json"),
         "plan": ("plan", data, "--epsilon", "8", *reading),
         "verify": ("verify", release, "--json"),
         "evaluate": ("evaluate", release, "--real", data, "--metric", "nearest", *reading),
@@ -160,6 +161,7 @@ def test_json_of_every_command_parses(made: tuple[Path, Path, Outcome], tmp_path
     assert set(documents) == set(COMMANDS)
     read = {name: json.loads(sfumato(*arguments).out) for name, arguments in documents.items()}
     assert 0 < read["release"]["epsilon"] <= 8
+    assert 0 < read["resample"]["epsilon"] <= 8
     assert 0 < read["plan"]["epsilon"] <= 8
     assert read["verify"]["ok"] is True
     assert read["evaluate"]["lab"] is True

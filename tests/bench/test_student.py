@@ -6,11 +6,12 @@ import json
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
 import torch
 
 from metrics.digits import reference
-from release.making import make_certificate
+from release.making import edit_table, make_certificate, renew_sums
 from sfumato.bench import student as bench
 from sfumato.bench.student import train_student
 from sfumato.errors import DataError, EnvironmentProblem
@@ -28,7 +29,21 @@ def released(folder: Path, *, logits: bool, count: int = COUNT) -> Path:
     train = reference().train
     pixels, labels = train.pixels[:count], train.labels[:count]
     soft = 6 * torch.nn.functional.one_hot(labels, 10).float() if logits else None
-    images = Images(pixels, torch.zeros_like(labels) if logits else labels, train.classes, soft)
+    images = Images(pixels, labels, train.classes, soft)
+    made = write_release(folder / "r", images, make_certificate(images))
+    if logits:  # an honest release's labels are what its logits say
+        zeros = pa.array(np.zeros(count, np.int64))
+        edit_table(made, lambda table: table.set_column(1, table.schema.field("label"), zeros))
+        renew_sums(made)
+    return made
+
+
+def released_for_transfer(folder: Path) -> Path:
+    """Digits for transfer with their logits; the images of the classes are the same digits with wrong labels."""
+    train = reference().train
+    pixels, labels = train.pixels[:COUNT], train.labels[:COUNT]
+    further = Images(pixels, labels, train.classes, 6 * torch.nn.functional.one_hot(labels, 10).float())
+    images = Images(pixels[:100], (labels[:100] + 1) % 10, train.classes, transfer=further)
     return write_release(folder / "r", images, make_certificate(images))
 
 
@@ -83,6 +98,18 @@ def test_logits_teach_where_labels_are_wrong(soft: Path) -> None:
     assert told["score"]["details"]["agreement"] > 0.6
     astray = json.loads(taught(soft, "--json", "--loss", "labels").out)
     assert astray["score"]["value"] < 0.3
+
+
+def test_images_for_transfer_teach_and_labels_are_those_of_the_classes(tmp_path: Path) -> None:
+    release = released_for_transfer(tmp_path)
+    told = json.loads(taught(release, "--json").out)["score"]
+    assert told["value"] > 0.7
+    assert (told["details"]["loss"], told["details"]["agreement_with"]) == ("logits", "logits")
+    assert told["details"]["kept_from_the_student"] == COUNT // 20
+    astray = json.loads(taught(release, "--json", "--loss", "labels").out)["score"]
+    assert astray["value"] < 0.2
+    assert (astray["details"]["loss"], astray["details"]["agreement_with"]) == ("labels", "labels")
+    assert astray["details"]["kept_from_the_student"] == 5
 
 
 def test_every_run_is_a_row(soft: Path) -> None:

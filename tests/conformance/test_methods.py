@@ -6,7 +6,7 @@ import gc
 import json
 import math
 from collections.abc import Callable
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from types import FunctionType, ModuleType
 
@@ -15,10 +15,11 @@ import pytest
 import torch
 
 from sfumato import contracts
-from sfumato.bench.run import Job, make_release, plan_release
-from sfumato.contracts import Reading
+from sfumato.bench.resample import resample_release
+from sfumato.bench.run import Job, make_release, plan_release, with_settings
+from sfumato.contracts import Reading, Synthesizer
 from sfumato.errors import SfumatoError
-from sfumato.privacy import Budget, Ledger, PrivateImages, Query, Recording, SeededNoise
+from sfumato.privacy import Budget, Ledger, Noise, PrivateImages, Query, Recording, SeededNoise, Tape
 from sfumato.release import verify
 from sfumato.values import Images, Spec
 
@@ -42,6 +43,12 @@ def quick(name: str) -> tuple[tuple[str, str], ...]:
     """A few training steps are enough to see the boundary."""
     method = contracts.find("methods", name)
     return (("steps", "3"),) if any(f.name == "steps" for f in fields(method)) else ()
+
+
+def quicker(name: str) -> tuple[tuple[str, str], ...]:
+    """A few rounds too, where a method has many."""
+    many = any(f.name == "rounds" for f in fields(contracts.find("methods", name)))
+    return (*quick(name), *((("rounds", "6"),) if many else ()))
 
 
 def public_images(channels: int = 1) -> Images:
@@ -126,8 +133,6 @@ def test_the_sampler_holds_no_handle_and_works_after_close(name: str) -> None:
     pixels, labels = shapes()
     source, budget = ToySource(pixels, labels, CLASSES), Budget(1.0, 1e-5)
     method = contracts.find("methods", name).for_task(source.spec, budget)
-    from sfumato.bench.run import with_settings
-
     private = PrivateImages.seal(source, Ledger(budget))
     sampler = with_settings(method, dict(quick(name))).fit(private, public_images() if wants_public(name) else None)
     private.close()
@@ -218,6 +223,65 @@ def test_defaults_come_from_public_facts(name: str) -> None:
         made = method.for_task(spec, Budget(1.0, 1e-5))
         assert made.plan(spec)
         assert made.seconds(spec) > 0
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_resampling_as_many_images_gives_the_same_ones(name: str, tmp_path: Path) -> None:
+    asked = job(tmp_path, name, *shapes(), settings=quicker(name))
+    made = make_release(asked, tmp_path / "r")
+    Path(asked.data).unlink()  # the answers are enough
+    again = resample_release(made, tmp_path / "again")
+    shards = {file for file in files(made) if file.endswith(".parquet")}
+    assert shards == {file for file in files(again) if file.endswith(".parquet")}
+    assert {file: files(made)[file] for file in shards} == {file: files(again)[file] for file in shards}
+    assert verify(again).ok, verify(again).text()
+
+
+WORDS = {"canvas": "pixels", "form": "paper"}  # another value for a free hyperparameter that is a word
+
+
+def otherwise(method: Synthesizer, name: str) -> Synthesizer:
+    """The method with another value of a hyperparameter, one that it takes."""
+    value = getattr(method, name)
+    if isinstance(value, str):
+        assert name in WORDS, f"give another value of {name} in WORDS"
+        return replace(method, **{name: WORDS[name]})
+    numbers = [not value] if isinstance(value, bool) else [value + 1, value + 2, value * 2, value / 2]
+    for number in numbers:
+        try:
+            return replace(method, **{name: type(value)(number)})
+        except SfumatoError:
+            continue
+    raise AssertionError(f"no other value of {name} is accepted")
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_free_hyperparameters_change_nothing_of_what_is_asked(name: str) -> None:
+    source, budget = ToySource(*shapes(), CLASSES), Budget(1.0, 1e-5)
+    method = with_settings(contracts.find("methods", name).for_task(source.spec, budget), dict(quicker(name)))
+    public, recording = public_images() if wants_public(name) else None, Recording()
+    assert method.free <= {f.name for f in fields(method)}
+
+    def run(changed: Synthesizer, noise: Noise, tape: Tape) -> None:
+        private = PrivateImages.seal(source, Ledger(budget), noise=noise, tape=tape)
+        changed.fit(private, public)
+        private.close()
+
+    run(method, *recording.recorder())
+    for free in sorted(method.free):
+        noise, tape = recording.player()
+        run(otherwise(method, free), noise, tape)
+        assert not recording.violations, (free, recording.violations)
+        assert recording.worst == 0.0, f"{free} changes what is asked"
+        assert tape._next == len(recording.answers), f"{free} changes how much is asked"
+
+
+def test_a_hyperparameter_that_is_wrongly_called_free_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    method = contracts.find("methods", "dp-merf")
+    for wrong in ("count_share", "frequencies", "seed"):
+        monkeypatch.setattr(method, "free", frozenset({wrong}))
+        with pytest.raises(AssertionError):
+            test_free_hyperparameters_change_nothing_of_what_is_asked("dp-merf")
 
 
 def leaks() -> dict[str, Callable[[PrivateImages], object]]:

@@ -132,6 +132,26 @@ def test_logits_replace_labels() -> None:
     assert score.details["loss"] == {"small-cnn": "squared error on centred logits"}
 
 
+def test_images_for_transfer_teach_and_those_of_the_classes_have_a_row_of_their_own() -> None:
+    real = reference()
+    further = dataclasses.replace(real.train, logits=4 * torch.nn.functional.one_hot(real.train.labels, 10).float())
+    others = dataclasses.replace(real.train, labels=(real.train.labels + 1) % 10, transfer=further)
+    metric = dataclasses.replace(FAST, archs=("mlp",), seeds=(0,))
+    score = metric(others, real)
+    assert score.value > 0.7
+    assert score.details["loss"] == {"mlp": "squared error on centred logits"}
+    assert score.details["taught_by"] == "the images for transfer"
+    labels = part(score, "gen2real-labels")
+    assert labels.value < 0.1, "their labels are wrong, and nothing else may teach here"
+    assert (labels.details["arch"], labels.details["loss"]) == ("small-cnn", {"small-cnn": "cross-entropy"})
+    brief = dataclasses.replace(FAST, archs=("small-cnn",), images_seen=500)
+    honest = part(brief(dataclasses.replace(real.train, transfer=further), real), "gen2real-labels")
+    by_hand = brief(real.train, real)
+    assert honest.seeds == (0, 1)
+    assert honest.details["accuracies"] == by_hand.details["accuracies"]["small-cnn"]
+    assert "gen2real-labels" not in {p.name for p in by_hand.parts}
+
+
 def test_same_seed_same_score_and_global_randomness_untouched() -> None:
     torch.manual_seed(11)
     before = torch.get_rng_state()

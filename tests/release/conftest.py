@@ -17,6 +17,18 @@ def pristine(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_release(tmp_path_factory.mktemp("r") / "release", images, make_certificate(images))
 
 
+@pytest.fixture(scope="session")
+def pristine_pair(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """With images for transfer."""
+    images = make_images(transfer=25)
+    return write_release(tmp_path_factory.mktemp("p") / "release", images, make_certificate(images))
+
+
+@pytest.fixture
+def pair(pristine_pair: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(pristine_pair, tmp_path / "pair"))
+
+
 @pytest.fixture
 def release(pristine: Path, tmp_path: Path) -> Path:
     """A copy that a test may spoil."""

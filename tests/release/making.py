@@ -21,12 +21,15 @@ DELTA = 1e-5
 CURVE = [0.1, 0.5, 1.0, 2.0]
 
 
-def make_images(*, count: int = 40, channels: int = 1, side: int = 8, logits: bool = False) -> Images:
-    draw = np.random.default_rng(7)
+def make_images(
+    *, count: int = 40, channels: int = 1, side: int = 8, logits: bool = False, transfer: int = 0, seed: int = 7
+) -> Images:
+    draw = np.random.default_rng(seed)
     pixels = torch.from_numpy(draw.integers(0, 256, (count, channels, side, side), dtype=np.uint8))
     labels = torch.from_numpy(draw.integers(0, len(CLASSES), count))
     soft = torch.from_numpy(draw.normal(size=(count, 3)).astype(np.float32)) if logits else None
-    return Images(pixels, labels, CLASSES, soft)
+    further = make_images(count=transfer, channels=channels, side=side, logits=True, seed=8) if transfer else None
+    return Images(pixels, labels if soft is None else soft.argmax(1), CLASSES, soft, further)
 
 
 def make_certificate(images: Images, *mechanisms: Mechanism, **changes: Any) -> Certificate:
@@ -48,7 +51,10 @@ def make_certificate(images: Images, *mechanisms: Mechanism, **changes: Any) -> 
         "noise": {"source": "ChaCha20 keyed from OS entropy", "private": True, "lattice_bits": 20},
         "profile": list(zip(CURVE, profile(asked, CURVE), strict=True)),
         "versions": {"sfumato": "0.1.0"},
-        "samples": {"count": len(images), "has_logits": images.logits is not None},
+        "samples": {
+            "count": len(images), "has_logits": images.logits is not None,
+            "transfer": 0 if images.transfer is None else len(images.transfer),
+        },
     }  # fmt: skip
     return Certificate(**{**values, **changes})
 
@@ -67,8 +73,8 @@ def edit_certificate(folder: Path, change: Callable[[dict[str, Any]], object]) -
     path.write_text(json.dumps(values, sort_keys=True, indent=2, ensure_ascii=False) + "\n", "utf-8")
 
 
-def edit_table(folder: Path, change: Callable[[Any], Any], **options: Any) -> None:
+def edit_table(folder: Path, change: Callable[[Any], Any], *, subset: str = "data", **options: Any) -> None:
     """Rewrite the shard through a function on its Arrow table."""
-    (shard,) = (folder / "data").glob("*.parquet")
+    (shard,) = (folder / subset).glob("*.parquet")
     table = change(pq.read_table(shard))
     pq.write_table(table, shard, **{"compression": "none", "use_dictionary": False, **options})

@@ -9,7 +9,20 @@ import numpy as np
 import pytest
 import torch
 
-from sfumato.privacy import accounting, journal, ledger, noise, private, rows, selection, tape, teachers, vault
+from sfumato.privacy import (
+    accounting,
+    descent,
+    journal,
+    ledger,
+    noise,
+    private,
+    recall,
+    rows,
+    selection,
+    tape,
+    teachers,
+    vault,
+)
 
 import guarantees
 
@@ -262,7 +275,52 @@ def any_delta_allowed(m: pytest.MonkeyPatch) -> None:
     m.setattr(ledger.Budget, "of", classmethod(lambda cls, epsilon, *, count, delta=None: cls(epsilon, delta or 1e-5)))
 
 
+def recalled_ledger_goes_on(m: pytest.MonkeyPatch) -> None:
+    m.delattr(recall.FinishedLedger, "charge")
+    m.delattr(recall.FinishedLedger, "_append")
+
+
+def recalled_handle_makes_answers_up(m: pytest.MonkeyPatch) -> None:
+    m.setattr(recall, "_Silence", noise.Noise)
+    blank = lambda self, chosen: (  # noqa: E731
+        torch.zeros(len(chosen), *self.spec.shape),
+        torch.zeros(len(chosen), dtype=torch.int64),
+        torch.zeros(len(chosen), dtype=torch.bool),
+    )
+    m.setattr(recall.RecalledVault, "batch", blank)
+    m.setattr(recall.FinishedLedger, "begin", lambda self, charge, draws: None)
+
+
+def reading_a_ledger_mends_it(m: pytest.MonkeyPatch) -> None:
+    original = journal.Journal.__init__
+    m.setattr(journal.Journal, "__init__", lambda self, path, read_only=False: original(self, path))
+    m.delattr(recall.FinishedLedger, "_append")
+
+
+def lost_choice_falls_to_the_first(m: pytest.MonkeyPatch) -> None:
+    m.setattr(recall.RecalledVault, "empty", False)
+
+
+def a_step_beside_the_answers(m: pytest.MonkeyPatch) -> None:
+    original = descent.noisy_gradient
+
+    def leaky(
+        query: private.Query, model: torch.nn.Module, loss: Callable[..., torch.Tensor], **settings: float
+    ) -> None:
+        original(query, model, loss, **settings)
+        for weight in model.parameters():
+            weight.grad += float(private.unlock(query).present.mean())
+
+    m.setattr(descent, "noisy_gradient", leaky)
+
+
+def fewer_steps_than_rounds(m: pytest.MonkeyPatch) -> None:
+    m.setattr(private.Query, "rounds", property(lambda self: self.mechanism.rounds - 1))
+
+
 MUTANTS: list[tuple[Patch, str]] = [
+    (a_step_beside_the_answers, "a_model_moves_by_noisy_gradients_alone_and_only_while_rounds_last"),
+    (fewer_steps_than_rounds, "a_model_moves_by_noisy_gradients_alone_and_only_while_rounds_last"),
     (no_clip, "a_record_moves_a_sum_by_at_most_its_bound"),
     (batch_clip, "a_record_moves_a_sum_by_at_most_its_bound"),
     (clip_to_twice_the_bound, "a_record_moves_a_sum_by_at_most_its_bound"),
@@ -309,6 +367,10 @@ MUTANTS: list[tuple[Patch, str]] = [
     (rollback_unnoticed, "an_older_ledger_is_noticed"),
     (answers_not_recalled, "a_resumed_query_repeats_its_answers_and_counts_what_was_lost"),
     (any_delta_allowed, "impossible_descriptions_cannot_be_made"),
+    (recalled_ledger_goes_on, "recalled_answers_are_the_recorded_ones_and_there_are_no_others"),
+    (recalled_handle_makes_answers_up, "an_answer_that_was_not_recorded_is_refused"),
+    (lost_choice_falls_to_the_first, "an_answer_that_was_not_recorded_is_refused"),
+    (reading_a_ledger_mends_it, "an_unfinished_ledger_is_known_and_a_torn_one_refused_and_left_alone"),
 ]
 
 

@@ -22,7 +22,7 @@ from sfumato.bench.scores import Entry, add_scores, read_scores
 from sfumato.bench.shadow import SHADOWED, shadow_lira
 from sfumato.contracts import Attack, Reading
 from sfumato.errors import DataError, NotApplicable, UsageError
-from sfumato.networks.student import Lesson, train
+from sfumato.networks.student import Lesson, lessons_of, train
 from sfumato.progress import track
 from sfumato.release import read_release
 from sfumato.values import Images, Reference, Release, Score
@@ -108,8 +108,9 @@ def _keep(lab: Lab, entries: list[Entry], found: dict[str, Found], pairs: Pairs,
 
 def _on_student(released: Images, lineup: Lineup) -> dict[str, Found]:
     """What a classifier gives away that learnt from the release alone: no more than the release, if all is well."""
-    lesson = Lesson.short("small-cnn", soft=released.logits is not None)
-    student = train(released, lesson, seed=0, what="a classifier to attack")
+    images = lessons_of(released)
+    lesson = Lesson.short("small-cnn", soft=images.logits is not None)
+    student = train(images, lesson, seed=0, what="a classifier to attack")
     exposed = answered(student, lineup.members, lineup.others)
     told = {"target": "a classifier trained on the release"}
     return {f"student-{name}": Found(scores[exposed.members], scores[~exposed.members], asdict(lesson), told)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sfumato.privacy import LATTICE_BITS, Ledger, Noise, epsilon_pld, epsilon_rdp, profile
-from sfumato.release import Certificate
+from sfumato.release import Certificate, NoiseSource
 from sfumato.values import Images
 
 if TYPE_CHECKING:
@@ -17,6 +18,15 @@ if TYPE_CHECKING:
 
 ADJACENCY = "zero-out: one record replaced by nothing, the number of records public"
 UNIT = "one image"
+ALONE = (
+    "No other release was made from the same data, except from the same noisy answers, which costs nothing more; "
+    "the epsilons and deltas of any other releases add up."
+)
+TOGETHER = (
+    "This release was resampled from the noisy answers of an earlier one: it and all others that were made from the "
+    "same answers cost this epsilon and delta once, together."
+)
+_BEFORE = "No other release was made from the same data;"  # as it stands in ledgers from before resampling
 _VERSIONS = ("sfumato", "torch", "numpy", "scipy", "dp-accounting", "cryptography", "pillow", "pyarrow")
 
 
@@ -26,14 +36,21 @@ def assumptions_of(job: Job) -> list[str]:
         "The number of records, the image size, the colour mode and the list of classes are public knowledge.",
         "Each person stands behind at most one image; someone with k images gets a weaker guarantee.",
         "Hyperparameters were chosen without looking at the private data.",
-        "No other release was made from the same data; the epsilons and deltas of several releases add up.",
+        ALONE,
     ]
     if job.public is not None:
         stated.append("The public images contain none of the private records.")
     return stated
 
 
-def certify(job: Job, task: Task, ledger: Ledger, noise: Noise, images: Images) -> Certificate:
+def resampled(assumptions: Iterable[str]) -> list[str]:
+    """The same for another release from the same answers."""
+    return [*(ALONE if text.startswith(_BEFORE) else text for text in assumptions), TOGETHER]
+
+
+def certify(
+    job: Job, task: Task, ledger: Ledger, noise: Noise | NoiseSource, images: Images, assumptions: Iterable[str]
+) -> Certificate:
     """Built from the charges as executed, never from the configuration."""
     mechanisms = [charge.mechanism for charge in ledger.charges]
     private = noise.private and not math.isinf(task.budget.epsilon)
@@ -55,7 +72,7 @@ def certify(job: Job, task: Task, ledger: Ledger, noise: Noise, images: Images) 
             },
             "budget": {"epsilon": task.budget.epsilon if private else None, "delta": delta},
             "mechanisms": [{"purpose": c.purpose, **c.mechanism.to_dict()} for c in ledger.charges],
-            "assumptions": list(ledger.assumptions),
+            "assumptions": list(assumptions),
             "public": {
                 **asdict(spec),
                 "classes": list(spec.classes),
@@ -65,9 +82,14 @@ def certify(job: Job, task: Task, ledger: Ledger, noise: Noise, images: Images) 
             "noise": {"source": noise.source, "private": noise.private, "lattice_bits": LATTICE_BITS},
             "profile": curve,
             "versions": {name: version(name) for name in _VERSIONS},
-            "samples": {"count": len(images), "has_logits": images.logits is not None},
+            "samples": _samples(images),
         }
     )
+
+
+def _samples(images: Images) -> dict[str, Any]:
+    transfer = 0 if images.transfer is None else len(images.transfer)
+    return {"count": len(images), "has_logits": images.logits is not None, "transfer": transfer}
 
 
 def _curve(mechanisms: list[Any], epsilon: float) -> list[tuple[float, float]]:

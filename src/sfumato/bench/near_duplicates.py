@@ -51,15 +51,17 @@ def near_duplicates(release: Release, real: Reference, *, seed: int = 0) -> tupl
     rank = max(1, math.ceil(QUANTILE * len(fresh)))
     usual = small_distances(fresh, train, axes, rank=rank).sort().values
     threshold = float(usual[rank - 1])
-    chosen = _some(torch.arange(len(release.images)), draw)
-    ours = small_distances(release.images.pixels[chosen], train, axes, rank=SHOWN, below=threshold)
+    subsets = [images for images in (release.images, release.images.transfer) if images is not None]
+    # so many of each, because a large subset must not hide copies in a small one
+    chosen = torch.cat([images.pixels[_some(torch.arange(len(images)), draw)] for images in subsets])
+    ours = small_distances(chosen, train, axes, rank=SHOWN, below=threshold)
     count = int((ours < threshold).sum())
     chance = float(stats.betabinom.sf(count - 1, len(ours), rank, len(usual) + 1 - rank))
     details = {
         "count": count,
         "exact_copies": int((ours == 0).sum()),
         "released_images_compared": len(ours),
-        "released_images": len(release.images),
+        "released_images": sum(map(len, subsets)),
         "threshold": threshold,
         "test_images_compared": len(usual),
         "expected_share": rank / (len(usual) + 1),
@@ -70,7 +72,7 @@ def near_duplicates(release: Release, real: Reference, *, seed: int = 0) -> tupl
     share = count / len(ours)
     error = math.sqrt(share * (1 - share) / len(ours))
     score = Score("near-duplicates", share, error, higher_is_better=False, seeds=(seed,), details=details)
-    return score, _nearest(release.images.pixels[chosen], ours, real.train.pixels[kept])
+    return score, _nearest(chosen, ours, real.train.pixels[kept])
 
 
 def small_distances(pixels: Tensor, train: Tensor, axes: Tensor, *, rank: int, below: float = 0.0) -> Tensor:

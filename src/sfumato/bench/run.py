@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 import os
 from collections.abc import Callable, Mapping
@@ -71,11 +72,15 @@ def task_of(job: Job, source: Source) -> Task:
         raise UsageError(f"Expected public images for {job.method}.", fix="name them with --public")
     if synthesizer.public_images == "unused" and job.public is not None:
         raise UsageError(f"{job.method} makes no use of public images.", fix="leave --public out")
-    if job.count is not None and not 1 <= job.count <= MOST_IMAGES:
-        raise UsageError(f"Expected a count from 1 to {MOST_IMAGES}, got {job.count}.")
+    check_count(job.count)
     if job.public is not None:
         data.open_source(job.public, _public_reading(spec))
     return Task(spec, budget, synthesizer)
+
+
+def check_count(count: int | None) -> None:
+    if count is not None and not 1 <= count <= MOST_IMAGES:
+        raise UsageError(f"Expected a count from 1 to {MOST_IMAGES}, got {count}.")
 
 
 def plan_release(job: Job, *, source: Source | None = None) -> Plan:
@@ -122,12 +127,12 @@ def make_release(
     disk, `after` is shown the sampler: a judge of what was learnt, who can change nothing any more.
     """
     out = Path(out).absolute()
-    _refuse_bad_target(out, job.data)
+    refuse_bad_target(out, job.data)
     source = data.open_source(job.data, job.reading)
     task = task_of(job, source)
-    public = _public(job, task.spec)
+    public = public_images_of(job, task.spec)
     with Lab.beside(out) as lab:
-        lab.remember(_identity(job, task))
+        lab.remember(_identity(job, task, public))
         ledger = Ledger(task.budget, lab.folder / "ledger.jsonl")
         try:
             for statement in assumptions_of(job):
@@ -139,8 +144,8 @@ def make_release(
                 sampler = task.synthesizer.fit(private, public)
             finally:
                 private.close()
-            images = _sample(sampler, task.spec, job.count or task.spec.count)
-            certificate = certify(job, task, ledger, noise, images)
+            images = balanced_sample(sampler, task.spec, job.count or task.spec.count)
+            certificate = certify(job, task, ledger, noise, images, ledger.assumptions)
             written = write_release(out, images, certificate, export_folders=job.folders)
             if after is not None:
                 after(sampler)
@@ -151,13 +156,21 @@ def make_release(
                 lab.forget()
 
 
-def _identity(job: Job, task: Task) -> dict[str, Any]:
-    """What must be the same when a run is resumed."""
-    facts = {"budget": asdict(task.budget), "spec": asdict(task.spec)}
+def _identity(job: Job, task: Task, public: Images | None) -> dict[str, Any]:
+    """What must be the same when a run is resumed, and all that it takes to sample again from its answers."""
+    facts = {"budget": asdict(task.budget), "spec": asdict(task.spec), "public_images": fingerprint(public)}
     return {**asdict(job), **facts, "hyperparameters": asdict(task.synthesizer)}  # type: ignore[call-overload]
 
 
-def _public(job: Job, spec: Spec) -> Images | None:
+def fingerprint(images: Images | None) -> str | None:
+    """The same for the same images with the same labels."""
+    if images is None:
+        return None
+    parts = (str(images.classes).encode(), images.pixels.numpy().tobytes(), images.labels.numpy().tobytes())
+    return hashlib.sha256(b"".join(hashlib.sha256(part).digest() for part in parts)).hexdigest()
+
+
+def public_images_of(job: Job, spec: Spec) -> Images | None:
     """The public images in the private data's shape."""
     return None if job.public is None else data.load(job.public, _public_reading(spec))
 
@@ -166,7 +179,7 @@ def _public_reading(spec: Spec) -> Reading:
     return Reading(size=spec.height, mode="grey" if spec.channels == 1 else "colour")
 
 
-def _sample(sampler: contracts.Sampler, spec: Spec, count: int) -> Images:
+def balanced_sample(sampler: contracts.Sampler, spec: Spec, count: int) -> Images:
     """A balanced set: labels go round the classes, so they say nothing of the private class sizes."""
     import torch
 
@@ -174,7 +187,7 @@ def _sample(sampler: contracts.Sampler, spec: Spec, count: int) -> Images:
     return sampler(labels)
 
 
-def _refuse_bad_target(out: Path, where: str) -> None:
+def refuse_bad_target(out: Path, where: str) -> None:
     """A release may neither overwrite something nor lie inside the private data."""
     if os.path.lexists(out):
         raise UsageError("Expected a new folder for the release, got one that exists.", where=out,

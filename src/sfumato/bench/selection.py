@@ -24,7 +24,7 @@ from sfumato.bench.scores import Entry, add_scores, read_scores
 from sfumato.contracts import Reading
 from sfumato.errors import DataError, UsageError
 from sfumato.networks.judging import comparable
-from sfumato.networks.student import Lesson, Student, predict, train
+from sfumato.networks.student import Lesson, Student, lessons_of, predict, train
 from sfumato.privacy import Budget, Ledger, NoisyChoice, PrivateImages
 from sfumato.release import read_release
 from sfumato.values import Images, Score
@@ -58,7 +58,7 @@ def select_classifier(
     reference = reference_for(release, real, reading)
     held_out = comparable(release.images, reference)
     Budget.of(epsilon, count=len(reference.train))  # an impossible one is refused before the work
-    lessons, kept = _split(release.images)
+    lessons, kept = _split(lessons_of(release.images))
     lab = Lab.beside(release.path.absolute())
     with lab:
         read_scores(lab.folder)  # a foreign table is refused before the work

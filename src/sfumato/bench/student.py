@@ -15,7 +15,7 @@ from sfumato.contracts import Reading
 from sfumato.errors import DataError, UsageError, printable
 from sfumato.networks import classifiers
 from sfumato.networks.judging import accuracy, comparable
-from sfumato.networks.student import Lesson, Loss, predict, train
+from sfumato.networks.student import Lesson, Loss, lessons_of, predict, released_labels, train
 from sfumato.release import read_release
 from sfumato.values import Images, Reference, Score
 
@@ -47,8 +47,8 @@ def train_student(
     if not 1 <= seeds <= MOST_SEEDS:
         raise UsageError(f"Expected 1 to {MOST_SEEDS} seeds, got {seeds}.")
     release = read_release(Path(folder))
-    lessons, kept = _split(release.images)
-    lesson = _lesson(arch, schedule, loss, temperature, soft=release.images.logits is not None)
+    lessons, kept = _split(lessons_of(release.images, loss))
+    lesson = _lesson(arch, schedule, loss, temperature, soft=lessons.logits is not None)
     lesson.check(lessons)
     reference = reference_for(release, real, reading or Reading())
     comparable(lessons, reference)
@@ -102,7 +102,7 @@ def _score(
     lesson: Lesson, lessons: Images, kept: Images, real: Reference, seeds: tuple[int, ...], schedule: str
 ) -> Score:
     held_out = comparable(lessons, real)
-    released = kept.labels if kept.logits is None else kept.logits.argmax(1)
+    released = released_labels(kept)
     answers, agreements = [], []
     for seed in seeds:
         student = train(lessons, lesson, seed=seed, what=f"{lesson.arch}, seed {seed}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 import sys
@@ -18,8 +19,12 @@ from sfumato.cli import making, judging, looking
 __all__ = ["app", "judging", "looking", "main", "making"]
 
 
+KEEP_MEMORY = {-1: (1 << 31) - 1, -2: 1 << 26, -3: 1 << 30}  # mallopt: trim threshold, top pad, mmap threshold
+
+
 def main() -> NoReturn:
     """Run a command; a refusal is one to three lines on standard error and an exit code, never a traceback."""
+    _keep_memory()
     signal.signal(signal.SIGTERM, _stop)
     signal.signal(signal.SIGINT, _stop)
     try:
@@ -36,6 +41,13 @@ def main() -> NoReturn:
             raise
         what = f"Sfumato has met something it did not expect ({type(error).__name__})."
         _fail(UsageError(what, fix="set SFUMATO_DEBUG=1, run it again and report the traceback"), 1)
+
+
+def _keep_memory() -> None:
+    """Let glibc keep what is freed for the next tensor: giving pages back and fetching others takes half the time."""
+    adjust = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
+    for option, size in KEEP_MEMORY.items() if adjust else ():
+        adjust(option, size)
 
 
 def _stop(number: int, _frame: object) -> NoReturn:

@@ -29,6 +29,9 @@ from sfumato.cli.options import (
     print_json,
 )
 
+Folders = Annotated[bool, typer.Option("--folders", help="Also write the images as class folders.")]
+_FREE = "A hyperparameter that changes nothing of what was asked: name=value."
+
 
 @app.command(epilog="Example: `sfumato release faces/ --epsilon 1 --out faces-release`")
 def release(
@@ -44,28 +47,50 @@ def release(
     label: Label = None,
     classes: Classes = None,
     skip_bad: SkipBad = False,
-    folders: Annotated[bool, typer.Option("--folders", help="Also write the images as class folders.")] = False,
+    folders: Folders = False,
     settings: Settings = None,
     i_know: Large = False,
     as_json: Json = False,
 ) -> None:
     """Make a synthetic data set under a privacy budget; the same command resumes a killed run."""
     from sfumato.bench.run import Job, make_release
-    from sfumato.release import read_certificate
 
     job = Job(data, method, parsed_epsilon(epsilon, i_know), delta, public, count,
               parsed_reading(size, mode, label, classes, skip_bad), folders, parsed_settings(settings))  # fmt: skip
-    folder = make_release(job, out)
+    _announce(make_release(job, out), as_json)
+
+
+@app.command(epilog="Example: `sfumato resample faces-release --count 200000 --out more-faces`")
+def resample(
+    folder: Annotated[Path, typer.Argument(help="A release folder whose lab, FOLDER.lab, lies beside it.")],
+    out: Annotated[Path, typer.Option(help="The new folder of the release; lab material goes to OUT.lab.")],
+    count: Annotated[int | None, typer.Option(help="How many images; default: as many as in the first.")] = None,
+    settings: Annotated[list[str] | None, typer.Option("--set", help=_FREE)] = None,
+    folders: Folders = False,
+    as_json: Json = False,
+) -> None:
+    """Make another release from the same noisy answers: costs no privacy, and the data need not be there."""
+    from sfumato.bench.resample import resample_release
+
+    made = resample_release(folder, out, count=count, settings=parsed_settings(settings), folders=folders)
+    _announce(made, as_json, again=True)
+
+
+def _announce(folder: Path, as_json: bool, *, again: bool = False) -> None:
+    from sfumato.release import read_certificate
+
     certificate = read_certificate(folder)
-    guarantee = certificate.guarantee
+    guarantee, samples = certificate.guarantee, certificate.samples
     if as_json:
         print_json({"release": str(folder), "lab": f"{folder}.lab", **guarantee.model_dump()})
         return
+    images = f"{samples.count} images" + (f" and {samples.transfer} for transfer" if samples.transfer else "")
     if guarantee.level == "certified":
         claim = f"epsilon {guarantee.epsilon:.4g}, delta {guarantee.delta:g}"
-        print(f"Released {certificate.samples.count} images at {claim}.")
+        once = ", once together with the release that the answers are from" if again else ""
+        print(f"Released {images} at {claim}{once}.")
     else:
-        print(f"Wrote {certificate.samples.count} images, NOT PRIVATE: do not publish them.")
+        print(f"Wrote {images}, NOT PRIVATE: do not publish them.")
     print(f"  open    {folder}/preview.png\n  check   sfumato verify {folder}\n  lab     {folder}.lab (private)")
 
 

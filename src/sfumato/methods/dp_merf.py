@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Self
+from typing import ClassVar, Self
 
 import torch
 from torch import Tensor
@@ -25,6 +25,8 @@ class DPMERF(Synthesizer):
     The kernel is a mixture: long length-scales guide an untrained generator, short ones hold the detail
     that a classifier needs. A latent of few dimensions makes fewer broken images.
     """
+
+    free: ClassVar = frozenset({"steps", "batch", "learning_rate", "latent", "hidden", "codes", "canvas"})
 
     frequencies: int = 2_000
     length_scales: tuple[float, ...] = (0.28, 0.16, 0.1)  # times the square root of the number of pixels

@@ -11,8 +11,10 @@ from torch import Tensor
 from sfumato.contracts import Metric
 from sfumato.networks import judging
 from sfumato.networks.judging import CPU_EPOCHS, Profile, Selection
-from sfumato.networks.student import Lesson, outputs
+from sfumato.networks.student import Lesson, hard, lessons_of, outputs
 from sfumato.values import Images, Reference, Score
+
+BY_LABELS = "small-cnn"
 
 
 @dataclass(frozen=True)
@@ -35,22 +37,34 @@ class Gen2Real(Metric):
     def __call__(self, synthetic: Images, real: Reference) -> Score:
         archs = judging.networks_of(self.profile, self.archs, synthetic)
         judging.check_panel(archs, self.seeds)
-        held_out = judging.comparable(synthetic, real)
-        lessons = {arch: self.lesson_for(arch, synthetic) for arch in archs}
-        said: dict[str, list[Tensor]] = {arch: [] for arch in archs}
-        panel = judging.panel_of(synthetic, lessons, seeds=self.seeds, what="gen2real", selection=self.selection)
-        for arch, student in panel:
-            said[arch].append(outputs(student, held_out.pixels))
+        held_out, images = judging.comparable(synthetic, real), lessons_of(synthetic)
+        said = self._said(images, archs, held_out)
         details = {
             "profile": self.profile,
             "selection": "last step" if self.selection == "last" else "best look on a tenth of the synthetic images",
             "test_split": real.test is not None,
-            **judging.taught(lessons, synthetic),
+            "taught_by": "the images of the classes" if images is synthetic else "the images for transfer",
+            **judging.taught({arch: self.lesson_for(arch, images) for arch in archs}, images),
         }
         score = judging.panel_score("gen2real", said, held_out, seeds=self.seeds, details=details)
         worst = judging.worst_class("gen2real-worst-class", said, held_out, seeds=self.seeds)
         calibration = judging.calibration("gen2real-calibration-error", said, held_out, seeds=self.seeds)
-        return replace(score, parts=(*score.parts, worst, calibration))
+        by_labels = () if images is synthetic else (self._by_labels(hard(synthetic), held_out),)
+        return replace(score, parts=(*score.parts, worst, calibration, *by_labels))
+
+    def _said(self, images: Images, archs: tuple[str, ...], held_out: Images) -> dict[str, list[Tensor]]:
+        lessons = {arch: self.lesson_for(arch, images) for arch in archs}
+        said: dict[str, list[Tensor]] = {arch: [] for arch in archs}
+        panel = judging.panel_of(images, lessons, seeds=self.seeds, what="gen2real", selection=self.selection)
+        for arch, student in panel:
+            said[arch].append(outputs(student, held_out.pixels))
+        return said
+
+    def _by_labels(self, images: Images, held_out: Images) -> Score:
+        """What the images of the classes teach by their labels alone, beside a transfer set: one small network."""
+        answers = [said.argmax(1) for said in self._said(images, (BY_LABELS,), held_out)[BY_LABELS]]
+        details = {"arch": BY_LABELS, **judging.taught({BY_LABELS: self.lesson_for(BY_LABELS, images)}, images)}
+        return judging.accuracy("gen2real-labels", answers, held_out, seeds=self.seeds, details=details)
 
     def lesson_for(self, arch: str, synthetic: Images) -> Lesson:
         """Logits teach where the release has them."""

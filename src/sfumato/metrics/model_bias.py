@@ -11,7 +11,7 @@ from torch import Tensor
 from sfumato.contracts import Metric
 from sfumato.errors import NotApplicable, UsageError
 from sfumato.networks import groups as by_group
-from sfumato.networks.student import Lesson, predict, train
+from sfumato.networks.student import Lesson, lessons_of, predict, train
 from sfumato.values import Images, Reference, Score
 
 COLOUR = (
@@ -60,6 +60,7 @@ class ModelBias(Metric):
         return Score("model-bias", whole.value, whole.standard_error, self.higher_is_better, self.seeds, details, parts)
 
     def _answers(self, images: Images, tested: _Tested) -> Tensor:
+        images = lessons_of(images)
         lesson = Lesson.short(self.arch, soft=images.logits is not None, images_seen=self.images_seen)
         students = (train(images, lesson, seed=seed, what=f"model-bias, seed {seed}") for seed in self.seeds)
         return torch.stack([tested.answers(student) for student in students])

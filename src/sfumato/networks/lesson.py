@@ -23,6 +23,16 @@ PRICES = {
 QUICK = ("mlp", "resnet8", "wrn-10-2", "resnext-11")
 
 
+def lessons_of(images: Images, loss: Loss | None = None) -> Images:
+    """The images of a release that teach: those for transfer where it has some, but for the loss labels never."""
+    return images if images.transfer is None or loss == "labels" else images.transfer
+
+
+def hard(images: Images) -> Images:
+    """The images with their labels alone."""
+    return Images(images.pixels, images.labels, images.classes)
+
+
 @dataclass(frozen=True)
 class Lesson:
     """How a student learns; every field is public, and nothing of it is chosen by looking at real images.

@@ -11,8 +11,10 @@ from sfumato.privacy.noise import LATTICE_BITS, Noise, SeededNoise
 
 if TYPE_CHECKING:
     from sfumato.privacy.accounting import calibrate, epsilon_pld, epsilon_rdp, profile
+    from sfumato.privacy.descent import Descent, descend
     from sfumato.privacy.gradients import noisy_gradient
     from sfumato.privacy.private import PrivateImages, Query
+    from sfumato.privacy.recall import FinishedLedger, recalled_images
     from sfumato.privacy.replay import Recording
     from sfumato.privacy.tape import Tape
     from sfumato.privacy.teachers import Pupil, Teachers
@@ -21,6 +23,8 @@ __all__ = [
     "LATTICE_BITS",
     "Budget",
     "Charge",
+    "Descent",
+    "FinishedLedger",
     "GaussianSum",
     "Ledger",
     "Mechanism",
@@ -35,14 +39,18 @@ __all__ = [
     "Tape",
     "Teachers",
     "calibrate",
+    "descend",
     "epsilon_pld",
     "epsilon_rdp",
     "mechanism_from_dict",
     "noisy_gradient",
     "profile",
+    "recalled_images",
 ]
 
 _HEAVY = {
+    "Descent": "descent",
+    "FinishedLedger": "recall",
     "PrivateImages": "private",
     "Pupil": "teachers",
     "Query": "private",
@@ -50,10 +58,12 @@ _HEAVY = {
     "Tape": "tape",
     "Teachers": "teachers",
     "calibrate": "accounting",
+    "descend": "descent",
     "epsilon_pld": "accounting",
     "epsilon_rdp": "accounting",
     "noisy_gradient": "gradients",
     "profile": "accounting",
+    "recalled_images": "recall",
 }
 
 

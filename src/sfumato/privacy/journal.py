@@ -1,7 +1,8 @@
 """A durable, hash-chained list of records in one file, held by one process at a time.
 
 Guarantee: `append` returns only when the record is on disk; a record that was changed, dropped or moved
-is refused on reading, and one that a dying writer left torn is reported, never silently forgotten.
+is refused on reading, and one that a dying writer left torn is reported, never silently forgotten. A journal
+that is opened to read alone is never altered.
 """
 
 from __future__ import annotations
@@ -21,11 +22,12 @@ _START = "0" * 64
 class Journal:
     """Records as `sha256 json` lines; each names the hash of the one before."""
 
-    def __init__(self, path: Path) -> None:
-        self._path, self._head = path, _START
+    def __init__(self, path: Path, *, read_only: bool = False) -> None:
+        self._path, self._head, self._read_only = path, _START, read_only
+        ways = os.O_RDONLY if read_only else os.O_RDWR | os.O_CREAT | os.O_APPEND
         try:
-            self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o600)
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._file = os.open(path, ways | os.O_NOFOLLOW, 0o600)
+            fcntl.flock(self._file, (fcntl.LOCK_SH if read_only else fcntl.LOCK_EX) | fcntl.LOCK_NB)
             sync_folder(path.parent)
         except BlockingIOError as error:
             raise EnvironmentProblem(
@@ -39,7 +41,7 @@ class Journal:
         raw = os.pread(self._file, os.fstat(self._file).st_size, 0)
         *lines, torn = raw.split(b"\n")
         records = [self._follow(line) for line in lines]
-        if torn:
+        if torn and not self._read_only:
             os.ftruncate(self._file, len(raw) - len(torn))
         return records, bool(torn)
 
@@ -62,6 +64,8 @@ class Journal:
         )
 
     def append(self, record: dict[str, Any]) -> None:
+        if self._read_only:
+            raise self.damaged("it holds nothing and was opened to read alone")
         body = json.dumps({**record, "previous": self._head}, sort_keys=True)
         head = hashlib.sha256(body.encode()).hexdigest()
         data = f"{head} {body}\n".encode()

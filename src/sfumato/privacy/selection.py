@@ -27,7 +27,7 @@ def choose(vault: Vault, ledger: Ledger, charge: Charge, score: object) -> int:
     if not isinstance(mechanism, NoisyChoice) or mechanism.rounds != 1:
         raise UsageError("Expected a NoisyChoice of one round; charge one for each choice.")
     answer = vault.tape.recall(charge.number, 0)
-    if answer is None and not ledger.unbegun(charge):
+    if answer is None and not ledger.unbegun(charge) and not vault.empty:
         return 0
     if answer is None:
         totals = _totals(vault, Rows(score, 1.0), mechanism.candidates)  # type: ignore[arg-type]

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.func import vmap
 
-from sfumato.errors import UsageError
+from sfumato.errors import UsageError, VerificationFailed
 from sfumato.privacy.ledger import Charge, Ledger
 from sfumato.privacy.mechanism import ShardedAnswers
 from sfumato.privacy.noise import LATTICE_BITS
@@ -58,6 +58,8 @@ class Teachers:
     def learn(self, public: Tensor) -> None:
         """One lesson for every teacher, each on its own shard."""
         vault = unlock(self)
+        if vault.empty:  # what came of this lesson is on the tape
+            return
         if self not in _SHARDS:
             _SHARDS[self] = _deal(vault.noise.permutation(vault.spec.count), self.mechanism.shards)
         shards = _SHARDS[self]
@@ -73,10 +75,10 @@ class Teachers:
         """A noisy answer for each query: (queries, *answer)."""
         vault, number = unlock(self), self._asked
         self._asked += 1
-        answered = vmap(self._pupil.answer)
-        drawn = torch.from_numpy(vault.noise.drawn_shards(len(queries), self.mechanism.shards))
-        vectors = answered({name: value[drawn] for name, value in _STATES[self].items()}, queries)
-        answer = vault.tape.recall(self._charge.number, number)
+        answer, drawn = vault.tape.recall(self._charge.number, number), torch.zeros(len(queries), dtype=torch.int64)
+        if answer is None:  # of one that is on the tape only the shape is asked, and any teacher knows that
+            drawn = torch.from_numpy(vault.noise.drawn_shards(len(queries), self.mechanism.shards))
+        vectors = vmap(self._pupil.answer)({name: value[drawn] for name, value in _STATES[self].items()}, queries)
         if answer is None:
             for start in range(0, len(queries), self.mechanism.mark_block):
                 self._ledger.begin(self._charge, min(self.mechanism.mark_block, len(queries) - start))
@@ -87,6 +89,8 @@ class Teachers:
             noisy = exact.ravel() + vault.noise.lattice_gaussian(exact.size, noise_multiplier * reach)
             told = Answer(noisy, len(queries))
             answer = vault.tape.settle(self._charge.number, number, told, exact=exact, reach=reach)
+        if answer.total.size != vectors.numel():
+            raise VerificationFailed("A recorded answer has another size than the question.", fix="use another --out")
         return torch.from_numpy(answer.total).double().mul(l2_bound * 2.0**-LATTICE_BITS).reshape(vectors.shape)
 
 

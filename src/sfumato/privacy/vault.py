@@ -8,7 +8,7 @@ import mmap
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -78,9 +78,11 @@ class Vault:
     Guarantee: records are read from a private working copy, never altered, and gone when it is closed.
     """
 
+    empty: ClassVar[bool] = False  # without records: all that can be had is on the tape
+
     def __init__(self, source: Source, *, folder: Path | None, noise: Noise, tape: Tape) -> None:
         self.spec, self.closed, self.noise, self.tape = source.spec, False, noise, tape
-        self.folder, self._derived = folder, list[DerivedVault]()
+        self.folder, self._derived = folder, list[Vault]()
         self.labels = np.full(self.spec.count, -1, np.int64)
         shape = (self.spec.count, *self.spec.shape)
         self._records = Records(shape, np.uint8, file=None if folder is None else folder / "sealed.pixels")
@@ -114,7 +116,7 @@ class Vault:
         pixels[~present] = 0
         return pixels, torch.from_numpy(self.labels[chosen]).masked_fill(~present, 0), present
 
-    def derive(self, feature: Callable[[Tensor], Tensor]) -> DerivedVault:
+    def derive(self, feature: Callable[[Tensor], Tensor]) -> Vault:
         derived = DerivedVault(self, feature, len(self._derived))
         self._derived.append(derived)
         return derived
@@ -127,6 +129,15 @@ class Vault:
             derived.close()
 
 
+def spec_of_features(spec: Spec, mapped: Callable[[Tensor], Tensor]) -> Spec:
+    """What a map makes of images, found on a blank one, so that it does not depend on the data."""
+    with torch.no_grad():
+        shape = mapped(torch.zeros(1, *spec.shape)).shape[1:]
+    if len(shape) != 3:
+        raise UsageError(f"Expected features of one image as (channels, height, width), got {tuple(shape)}.")
+    return Spec(spec.count, *shape, spec.classes)
+
+
 class DerivedVault(Vault):
     """The same records as a public map of one image shows them; computed when first needed, and then kept.
 
@@ -136,17 +147,13 @@ class DerivedVault(Vault):
     def __init__(self, parent: Vault, feature: Callable[[Tensor], Tensor], number: int) -> None:
         # one image at a time, by construction, as for rows
         self._map = torch.func.vmap(feature)
-        with torch.no_grad():
-            shape = self._map(torch.zeros(1, *parent.spec.shape)).shape[1:]
-        if len(shape) != 3:
-            raise UsageError(f"Expected features of one image as (channels, height, width), got {tuple(shape)}.")
-        self.spec = Spec(parent.spec.count, *shape, parent.spec.classes)
+        self.spec = spec_of_features(parent.spec, self._map)
         self.closed, self.noise, self.tape = False, parent.noise, parent.tape
         self.folder, self._derived, self._parent, self._ready = parent.folder, [], parent, False
         self.labels, self.present = parent.labels, parent.present
         file = None if parent.folder is None else parent.folder / f"sealed.features{number}"
         # half precision: half the memory to read in every round
-        self._records = Records((parent.spec.count, *shape), np.float16, file=file)
+        self._records = Records((parent.spec.count, *self.spec.shape), np.float16, file=file)
 
     def _compute(self) -> None:
         with self._records.writer() as write, torch.no_grad():

@@ -27,7 +27,8 @@ def render_card(certificate: Certificate, *, folders: bool) -> str:
         autoescape=False,  # noqa: S701
     )
     room.filters.update(plain=_plain, quoted=_quoted, number=_number)
-    sizes = (name for below, name in _SIZES if certificate.samples.count < below)
+    images = certificate.samples.count + certificate.samples.transfer
+    sizes = (name for below, name in _SIZES if images < below)
     return room.get_template("card.md.jinja").render(
         c=certificate, size_category=next(sizes, "n>10M"), folders=folders, mechanisms=_sentences(certificate)
     )

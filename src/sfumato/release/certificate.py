@@ -8,7 +8,15 @@ import stat
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    ValidationError,
+    model_serializer,
+    model_validator,
+)
 
 from sfumato.errors import VerificationFailed, printable
 
@@ -115,10 +123,19 @@ class NoiseSource(_Closed):
 
 
 class Samples(_Closed):
-    """How many synthetic images there are, and whether each carries a teacher's logits."""
+    """How many synthetic images there are, whether each carries a teacher's logits, and how many are for transfer."""
 
     count: Positive
     has_logits: bool
+    transfer: Annotated[int, Field(ge=0, le=10**12)] = 0
+
+    @model_serializer(mode="wrap")
+    def _as_before_transfer(self, plain: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Without a transfer set nothing is said of one, so that older releases keep their one canonical form."""
+        values: dict[str, Any] = plain(self)
+        if not self.transfer:
+            values.pop("transfer", None)
+        return values
 
 
 class Certificate(_Closed):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -79,25 +81,47 @@ def _preview(folder: Path) -> str | list[str]:
     return [f"{layout.PREVIEW} {problem}"] if problem else "a plain picture without hidden parts"
 
 
+@dataclass(frozen=True, slots=True)
+class Subset:
+    """What a certificate says of one folder of shards; the images of the classes are told apart by no prefix."""
+
+    name: str
+    count: int
+    soft: bool  # each image has logits
+
+    @property
+    def prefix(self) -> str:
+        return "" if self.name == layout.DATA else f"{self.name} "
+
+
 def check_table(folder: Path, certificate: Certificate) -> list[Check]:
-    """The Parquet shards: columns and metadata, then every row."""
-    return [
-        attempt("columns", lambda: _columns(folder, certificate)),
-        *_Rows(folder, certificate).checks(),
-    ]
+    """The Parquet shards of each subset: columns and metadata, then every row."""
+    samples = certificate.samples
+    subsets = [Subset(layout.DATA, samples.count, samples.has_logits)]
+    there = any(name.startswith(f"{layout.TRANSFER}/") for name, _ in entries(folder))
+    if samples.transfer:
+        subsets.append(Subset(layout.TRANSFER, samples.transfer, True))
+    checks = [] if samples.transfer or not there else [
+        Check("transfer", False, f"there are files in {layout.TRANSFER}/, where the certificate states no such images")
+    ]  # fmt: skip
+    for subset in subsets:
+        checks.append(attempt(f"{subset.prefix}columns", partial(_columns, folder, certificate, subset)))
+        checks += _Rows(folder, certificate, subset).checks()
+    return checks
 
 
-def _columns(folder: Path, certificate: Certificate) -> str | list[str]:
+def _columns(folder: Path, certificate: Certificate, subset: Subset) -> str | list[str]:
     import pyarrow.parquet as pq
 
-    shards, problems = layout.shards(folder), []
-    if [f"data/{p.name}" for p in shards] != [layout.shard_name(i, len(shards)) for i in range(len(shards))]:
-        problems.append("the shards in data/ are not numbered without gaps")
+    shards, problems = layout.shards(folder, subset=subset.name), []
+    numbered = [layout.shard_name(i, len(shards), subset=subset.name) for i in range(len(shards))]
+    if [f"{subset.name}/{p.name}" for p in shards] != numbered:
+        problems.append(f"the shards in {subset.name}/ are not numbered without gaps")
     for shard in shards:
         with pq.ParquetFile(shard) as file:
             meta, schema = file.metadata, file.schema_arrow
-        logits = schema.field("logits").type.list_size if certificate.samples.has_logits else None
-        expected = layout.parquet_schema(certificate.public.classes, logits)
+        classes = certificate.public.classes
+        expected = layout.parquet_schema(classes, len(classes) if subset.soft else None)
         strange = sorted(set(schema.names) - set(expected.names))
         if strange:
             problems.append(f"{shard.name} has a column {printable(strange[0])!r} that does not belong there")
@@ -109,17 +133,18 @@ def _columns(folder: Path, certificate: Certificate) -> str | list[str]:
         if any(g.column(c).compression != "UNCOMPRESSED" for g in groups for c in range(g.num_columns)):
             problems.append(f"{shard.name} is compressed; a release's shards are not, so that none can be a bomb")
     if not shards:
-        problems.append("there are no shards in data/")
+        problems.append(f"there are no shards in {subset.name}/")
     return problems or f"{len(shards)} shard{'s' if len(shards) > 1 else ''}, known columns and metadata only"
 
 
 class _Rows:
-    """One pass over all rows, for four checks."""
+    """One pass over all rows of a subset, for four checks."""
 
-    def __init__(self, folder: Path, certificate: Certificate) -> None:
-        self._folder, self._public, self._samples = folder, certificate.public, certificate.samples
-        self._every = max(1, -(-certificate.samples.count // UNPACKED))
-        self._exported = {name for name, _ in entries(folder) if layout.exported(name)}
+    def __init__(self, folder: Path, certificate: Certificate, subset: Subset) -> None:
+        self._folder, self._public, self._subset = folder, certificate.public, subset
+        self._every = max(1, -(-subset.count // UNPACKED))
+        export = (name for name, _ in entries(folder) if layout.exported(name))
+        self._exported = set(export) if subset.name == layout.DATA else set()
         self._class_folders = layout.class_folders(certificate.public.classes)
         self._images: list[str] = []
         self._labels: list[str] = []
@@ -127,47 +152,56 @@ class _Rows:
         self._count = 0
 
     def checks(self) -> list[Check]:
-        read = attempt("rows", self._read)
+        prefix = self._subset.prefix
+        read = attempt(f"{prefix}rows", self._read)
         if not read.ok:
             return [read]
         decoded = "all decoded" if self._every == 1 else f"headers and checksums of all, every {self._every}th decoded"
         size = f"{self._public.height}x{self._public.width}, {self._public.channels} channels"
-        stated = self._samples.count
+        stated = self._subset.count
         count: str | list[str] = f"{stated:,} images, as stated"
         if self._count != stated:
             count = [f"{self._count:,} images where the certificate states {stated:,}"]
         if self._exported:
             self._images += [f"{name} is not an image of the shards" for name in sorted(self._exported)]
         checks = [
-            attempt("count", lambda: count),
-            attempt("images", lambda: self._images or f"{size}, pixels only ({decoded})"),
-            attempt("labels", lambda: self._labels or f"all within the {len(self._public.classes)} classes"),
+            attempt(f"{prefix}count", lambda: count),
+            attempt(f"{prefix}images", lambda: self._images or f"{size}, pixels only ({decoded})"),
+            attempt(f"{prefix}labels", lambda: self._labels or f"all within the {len(self._public.classes)} classes"),
         ]
-        if self._samples.has_logits:
-            checks.append(attempt("logits", lambda: self._logits or "all finite"))
+        if self._subset.soft:
+            checks.append(attempt(f"{prefix}logits", lambda: self._logits or "all finite, and the labels say the same"))
         return checks
 
     def _read(self) -> str:
-        for shard in layout.shards(self._folder):
+        for shard in layout.shards(self._folder, subset=self._subset.name):
             for batch in record_batches(shard):
                 self._batch(batch)
         return ""
 
     def _batch(self, batch: pa.RecordBatch) -> None:
-        import numpy as np
-
         labels = batch.column("label").to_pylist()
         pictures = batch.column("image")
         if any(path is not None for path in pictures.field("path").to_pylist()):
             self._images.append("an image states a path, which could name a private file")
+        start = self._count
         for label, png in zip(labels, pictures.field("bytes").to_pylist(), strict=True):
             self._row(self._count, label, png)
             self._count += 1
-        if self._samples.has_logits:
-            logits = batch.column("logits")
-            values = logits.flatten().to_numpy(zero_copy_only=False)
-            if logits.null_count or not np.isfinite(values).all():
-                self._logits.append(f"a logit before image {self._count} is not finite")
+        if self._subset.soft:
+            self._soft_labels(batch.column("logits"), labels, start)
+
+    def _soft_labels(self, column: pa.Array, labels: list[int | None], start: int) -> None:
+        import numpy as np
+
+        values = column.flatten().to_numpy(zero_copy_only=False)
+        if column.null_count or not np.isfinite(values).all():
+            self._logits.append(f"a logit before image {self._count} is not finite")
+            return
+        logits = values.reshape(len(labels), -1)
+        inside = [k for k, label in enumerate(labels) if label is not None and 0 <= label < logits.shape[1]]
+        for k in layout.disagreeing(logits[inside], np.array([labels[k] for k in inside], np.int64)):
+            self._logits.append(f"image {start + inside[k]} has another label than its logits say")
 
     def _row(self, index: int, label: int | None, png: bytes | None) -> None:
         public, unpack = self._public, index % self._every == 0

@@ -20,14 +20,15 @@ if TYPE_CHECKING:  # both readers of this module import it where they need it
     from numpy.typing import NDArray
 
 SUMS, CERTIFICATE, CARD, PREVIEW = "SHA256SUMS", "certificate.json", "README.md", "preview.png"
-_SHARD = re.compile(r"data/train-([0-9]{5})-of-([0-9]{5})\.parquet")
+DATA, TRANSFER = "data", "transfer"  # folders: the images of the classes, and further ones that carry logits
+_SHARD = re.compile(r"(data|transfer)/train-([0-9]{5})-of-([0-9]{5})\.parquet")
 _EXPORT = re.compile(r"images/[A-Za-z0-9][A-Za-z0-9._-]{0,80}/[0-9]{6,12}\.png")
 _SIGNATURE = b"\x89PNG\r\n\x1a\n"
 _CHUNKS = (b"IHDR", b"IDAT", b"IEND")
 
 
-def shard_name(index: int, total: int) -> str:
-    return f"data/train-{index:05d}-of-{total:05d}.parquet"
+def shard_name(index: int, total: int, *, subset: str = DATA) -> str:
+    return f"{subset}/train-{index:05d}-of-{total:05d}.parquet"
 
 
 def allowed(name: str) -> bool:
@@ -40,10 +41,10 @@ def exported(name: str) -> bool:
     return _EXPORT.fullmatch(name) is not None
 
 
-def shards(folder: Path) -> list[Path]:
-    """The Parquet files in order; a link or a pipe is none."""
-    found = (folder / "data").glob("*.parquet")
-    return sorted(p for p in found if _SHARD.fullmatch(f"data/{p.name}") and regular(p))
+def shards(folder: Path, *, subset: str = DATA) -> list[Path]:
+    """The Parquet files of a subset in order; a link or a pipe is none."""
+    found = (folder / subset).glob("*.parquet")
+    return sorted(p for p in found if _SHARD.fullmatch(f"{subset}/{p.name}") and regular(p))
 
 
 def regular(path: Path) -> bool:
@@ -98,6 +99,13 @@ def parquet_schema(classes: Sequence[str], logits: int | None) -> pa.Schema:
             "_type": "Sequence",
         }
     return pa.schema(fields, metadata={"huggingface": json.dumps({"info": {"features": features}})})
+
+
+def disagreeing(logits: NDArray[np.float32], labels: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The rows whose label is not what the logits say; of equal logits any may be the label."""
+    import numpy as np
+
+    return np.flatnonzero(logits[np.arange(len(labels)), labels] < logits.max(1))
 
 
 def encode_png(pixels: NDArray[np.uint8]) -> bytes:

@@ -53,6 +53,7 @@ def _facts(certificate: Certificate) -> dict[str, Any]:
         "unit": guarantee.unit,
         "method": certificate.method.name,
         "images": certificate.samples.count,
+        "images_for_transfer": certificate.samples.transfer,
         "questions": f"{count} mechanism{'s' if count != 1 else ''} with {rounds:,} round{'s' if rounds != 1 else ''}",
         "assumptions": list(certificate.assumptions),
     }

@@ -8,7 +8,7 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sfumato.errors import EnvironmentProblem, UsageError
 from sfumato.release import layout
@@ -27,6 +27,17 @@ SHARD_BYTES = 256 << 20  # of pixels before compression
 GROUP_ROWS = 1000  # rows that a streaming reader holds at once
 
 
+class _Table(NamedTuple):
+    """One subset of a release as arrays."""
+
+    pixels: NDArray[np.uint8]  # (n, c, h, w)
+    labels: NDArray[np.int64]  # (n,)
+    logits: NDArray[np.float32] | None  # (n, k)
+
+    def rows(self, part: slice) -> _Table:
+        return _Table(self.pixels[part], self.labels[part], None if self.logits is None else self.logits[part])
+
+
 def write_release(
     folder: Path | str, images: Images, certificate: Certificate, *, export_folders: bool = False
 ) -> Path:
@@ -36,11 +47,11 @@ def write_release(
     at most a folder `<name>.tmp-<pid>`, which the next one removes.
     """
     target = Path(folder).absolute()
-    arrays = _arrays(images, certificate)
+    tables = _tables(images, certificate)
     _refuse_existing(target)
     try:
         with _workplace(target) as work:
-            _fill(work, *arrays, certificate, export_folders=export_folders)
+            _fill(work, tables, certificate, export_folders=export_folders)
             _refuse_existing(target)
             work.rename(target)
             _flush(target.parent)
@@ -59,19 +70,28 @@ def _refuse_existing(target: Path) -> None:
                          fix="choose another name, or remove it yourself")  # fmt: skip
 
 
-def _arrays(
-    images: Images, certificate: Certificate
-) -> tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.float32] | None]:
-    """The images as arrays, after they were compared with what the certificate says of them."""
+def _tables(images: Images, certificate: Certificate) -> dict[str, _Table]:
+    """The images of each subset as arrays, after they were compared with what the certificate says of them."""
+    samples, further = certificate.samples, images.transfer
+    tables = {layout.DATA: _table(images, certificate, samples.count, soft=samples.has_logits, what="images")}
+    if samples.transfer or further is not None:
+        what = "images for transfer"
+        if further is None:
+            raise UsageError(f"Expected {samples.transfer} {what} as in the certificate, got none.")
+        tables[layout.TRANSFER] = _table(further, certificate, samples.transfer, soft=True, what=what)
+    return tables
+
+
+def _table(images: Images, certificate: Certificate, count: int, *, soft: bool, what: str) -> _Table:
     pixels, labels = _array(images.pixels, "uint8"), _array(images.labels, "int64")
     logits = None if images.logits is None else _array(images.logits, "float32")
-    public, samples = certificate.public, certificate.samples
+    public = certificate.public
     facts: list[tuple[str, Any, Any]] = [
-        ("images", samples.count, len(pixels)),
-        ("labels", samples.count, len(labels)),
-        ("shape", (public.channels, public.height, public.width), pixels.shape[1:]),
-        ("classes", public.classes, tuple(images.classes)),
-        ("logits", samples.has_logits, logits is not None),
+        (what, count, len(pixels)),
+        (f"labels of {what}", count, len(labels)),
+        (f"{what} of shape", (public.channels, public.height, public.width), pixels.shape[1:]),
+        (f"{what} of the classes", public.classes, tuple(images.classes)),
+        (f"logits with {what}:", soft, logits is not None),
     ]
     for name, expected, got in facts:
         if expected != got:
@@ -80,9 +100,17 @@ def _arrays(
         raise UsageError(f"Expected labels in 0..{len(public.classes) - 1}, got {labels.min()}..{labels.max()}.")
     if public.channels == 2:
         raise UsageError("Expected images of 1 or 3 channels, got 2.")
-    if logits is not None and (logits.ndim != 2 or len(logits) != len(labels) or not abs(logits).max() < float("inf")):
-        raise UsageError(f"Expected finite logits of shape ({len(labels)}, k), got shape {logits.shape}.")
-    return pixels, labels, logits
+    if logits is not None:
+        _check_logits(logits, labels, len(public.classes))
+    return _Table(pixels, labels, logits)
+
+
+def _check_logits(logits: NDArray[np.float32], labels: NDArray[np.int64], classes: int) -> None:
+    if logits.shape != (len(labels), classes) or not abs(logits).max() < float("inf"):
+        raise UsageError(f"Expected finite logits of shape ({len(labels)}, {classes}), got shape {logits.shape}.")
+    others = layout.disagreeing(logits, labels)
+    if others.size:
+        raise UsageError(f"Expected labels that are what the logits say, got another for image {others[0]}.")
 
 
 def _array(tensor: Any, dtype: str) -> Any:
@@ -126,22 +154,15 @@ def _literal(name: str) -> str:
     return "".join(f"[{c}]" if c in "*?[" else c for c in name)
 
 
-def _fill(
-    work: Path,
-    pixels: NDArray[np.uint8],
-    labels: NDArray[np.int64],
-    logits: NDArray[np.float32] | None,
-    certificate: Certificate,
-    *,
-    export_folders: bool,
-) -> None:
-    (work / "data").mkdir()
-    rows = max(1, SHARD_BYTES // max(1, pixels[0].size))
-    total = -(-len(labels) // rows)
-    for index in range(total):
-        part = slice(index * rows, (index + 1) * rows)
-        path = work / layout.shard_name(index, total)
-        _write_shard(path, pixels[part], labels[part], None if logits is None else logits[part], certificate)
+def _fill(work: Path, tables: dict[str, _Table], certificate: Certificate, *, export_folders: bool) -> None:
+    for subset, table in tables.items():
+        (work / subset).mkdir()
+        rows = max(1, SHARD_BYTES // max(1, table.pixels[0].size))
+        total = -(-len(table.labels) // rows)
+        for index in range(total):
+            path = work / layout.shard_name(index, total, subset=subset)
+            _write_shard(path, table.rows(slice(index * rows, (index + 1) * rows)), certificate)
+    pixels, labels, _ = tables[layout.DATA]
     if export_folders:
         _export(work / "images", pixels, labels, certificate)
     _write(work / layout.CERTIFICATE, certificate.to_json().encode())
@@ -152,26 +173,21 @@ def _fill(
         _flush(inside)
 
 
-def _write_shard(
-    path: Path,
-    pixels: NDArray[np.uint8],
-    labels: NDArray[np.int64],
-    logits: NDArray[np.float32] | None,
-    certificate: Certificate,
-) -> None:
+def _write_shard(path: Path, table: _Table, certificate: Certificate) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    schema = layout.parquet_schema(certificate.public.classes, None if logits is None else logits.shape[1])
+    width = None if table.logits is None else table.logits.shape[1]
+    schema = layout.parquet_schema(certificate.public.classes, width)
     # PNG does not compress further, and plain pages keep the bytes the same for everyone.
     with path.open("wb") as file:
         with pq.ParquetWriter(file, schema, compression="none", use_dictionary=False) as writer:
-            for start in range(0, len(labels), GROUP_ROWS):
-                part = slice(start, start + GROUP_ROWS)
-                rows = [{"bytes": layout.encode_png(p), "path": None} for p in pixels[part]]
-                columns = [pa.array(rows, schema.field("image").type), pa.array(labels[part])]
-                if logits is not None:
-                    flat = pa.array(logits[part].ravel())
+            for start in range(0, len(table.labels), GROUP_ROWS):
+                part = table.rows(slice(start, start + GROUP_ROWS))
+                rows = [{"bytes": layout.encode_png(p), "path": None} for p in part.pixels]
+                columns = [pa.array(rows, schema.field("image").type), pa.array(part.labels)]
+                if part.logits is not None:
+                    flat = pa.array(part.logits.ravel())
                     columns.append(pa.FixedSizeListArray.from_arrays(flat, type=schema.field("logits").type))
                 writer.write_table(pa.Table.from_arrays(columns, schema=schema))
         file.flush()

@@ -1,0 +1,306 @@
+"""Sfumato (this project, 2026): noisy moments paint each class, a private teacher chooses and labels, students learn.
+
+Two things are bought. A third of the budget buys sums: means and second moments of the images in a compact public
+basis, from which a mixture of Gaussians paints images of each class. The rest buys a linear teacher on fixed
+scattering features by DP-SGD. All else is free: of several painted candidates for an image of a class the teacher
+chooses, so that image and label agree; and it gives its logits to pictures of many other kinds, painted and invented,
+from which a student learns what the teacher knows. The first are the release's images, the second its transfer set.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Literal, Self
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from sfumato.contracts import Sampler, Synthesizer
+from sfumato.errors import UsageError
+from sfumato.networks import moments
+from sfumato.networks.dead_leaves import dead_leaves, detailed
+from sfumato.networks.embedding import class_sizes
+from sfumato.networks.image_code import ImageCode, Kind
+from sfumato.networks.scattering import LinearHead, ScatteringFeatures
+from sfumato.privacy import Budget, Descent, GaussianSum, PrivateImages, Query, descend
+from sfumato.progress import track
+from sfumato.values import Images, Spec
+
+SHARES = {"tones": 0.01, "lengths": 0.02, "means": 0.15, "moments": 0.4, "own moments": 0.14, "cells": 0.28}
+TONES = (0.05, 0.1, 0.75, 0.9, 0.95)  # between these a pixel is ground, dark, middling, bright, ground
+LENGTHS = 2.0 ** (torch.arange(-32, 1) / 4)  # of codes, as parts of the longest there can be
+COUNT_SHARE, CELL_SHARE = 0.02, 0.08  # of a row's squared norm, spent on the size of a class or a cell
+CHUNK = 500  # images that are made and labelled at a time
+
+
+@dataclass(frozen=True)
+class Sfumato(Synthesizer):
+    """Hyperparameters, all public."""
+
+    public_images: ClassVar[Literal["welcome"]] = "welcome"
+    free: ClassVar[frozenset[str]] = frozenset({"candidates", "lessons", "invented"})
+
+    painting_share: float = 0.3  # of the budget; the rest is the teacher's
+    axes: int = 48  # of variation, at most
+    cells: int = 12  # of each class
+    cell_rounds: int = 4
+    rounds: int = 800  # of the teacher
+    sampling: float = 0.03
+    rate: float = 100.0
+    l2_bound: float = 0.1  # of the teacher's gradients
+    candidates: int = 6  # for every image of a class, from which the teacher chooses
+    lessons: int = 2  # images for transfer, for every image of a class
+    invented: float = 0.25  # part of those that nobody painted
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        whole = {"axes": self.axes, "cells": self.cells, "cell_rounds": self.cell_rounds, "rounds": self.rounds,
+                 "candidates": self.candidates, "lessons": self.lessons, "seed": self.seed + 1}  # fmt: skip
+        for name, value in whole.items():
+            if not 1 <= value <= 2**31:
+                raise UsageError(f"Expected {name} as a whole number in its range, got {value}.")
+        if not 0 < self.painting_share < 1:
+            raise UsageError(f"Expected painting_share between 0 and 1, got {self.painting_share}.")
+        if not 0 <= self.invented <= 1:
+            raise UsageError(f"Expected invented from 0 to 1, got {self.invented}.")
+        if self.rate <= 0 or self.l2_bound <= 0:
+            raise UsageError(f"Expected rate and l2_bound above 0, got {self.rate} and {self.l2_bound}.")
+
+    @classmethod
+    def for_task(cls, spec: Spec, budget: Budget) -> Self:
+        # A cell should hold five times the noise of its own size.
+        cells = min(24.0, budget.epsilon * spec.count / len(spec.classes) / 500)
+        # More rounds and longer steps pay when there is less noise; about 2,000 records a round keep the noise
+        # of sampling below that of privacy. Without a bound gradients are ten times as long.
+        rounds = 400 if budget.epsilon < 0.5 else 800 if budget.epsilon < 5 else 1_000
+        rate = 2.0 if math.isinf(budget.epsilon) else 100 * min(2.0, budget.epsilon**0.3)
+        return cls(cells=max(1, round(cells)), rounds=rounds, rate=round(rate, 1),
+                   sampling=min(0.5, max(0.03, 2_000 / max(spec.count, 1))))  # fmt: skip
+
+    def plan(self, spec: Spec) -> Sequence[GaussianSum]:
+        rounds = {"lengths": 2, "cells": self.cell_rounds}
+        painting = [GaussianSum(rounds=rounds.get(name, 1), share=self.painting_share * share)
+                    for name, share in SHARES.items()]  # fmt: skip
+        return [*painting, GaussianSum(rounds=self.rounds, sampling=self.sampling, share=1 - self.painting_share)]
+
+    def seconds(self, spec: Spec) -> float:
+        image = 4.5e-4 * spec.pixels / 784  # a pass of one image through the teacher's features, on two cores
+        seen = self.rounds * self.sampling * spec.count
+        return 10 + 0.01 * self.rounds + 1e-5 * seen + spec.count * image * (2 + self.candidates + self.invented)
+
+    def fit(self, private: PrivateImages, public: Images | None) -> Sampler:
+        spec = private.spec
+        *painting, teaching = private.ledger.calibrate(*self.plan(spec))
+        asked = dict(zip(SHARES, painting, strict=True))
+        code = self._code(private, asked["tones"])
+        paints = self._paints(private.mapped(lambda image: code.encode(image)[None, None]), asked, code)
+        teacher = self._teacher(private, teaching)
+        pixels = None if public is None or not len(public) else public.pixels
+        return Atelier(self, spec, code, paints, teacher, pixels)
+
+    def _code(self, private: PrivateImages, mechanism: GaussianSum) -> ImageCode:
+        """The basis that suits the images, from how many of their pixels are dark, bright or between."""
+        spec, edges = private.spec, torch.tensor(TONES)
+
+        def tones(image: Tensor, label: Tensor) -> Tensor:  # parts of one, so their norm is at most 1
+            bins = torch.bucketize(image.mean(0).flatten(), edges)
+            return F.one_hot(bins, len(TONES) + 1).float().mean(0)
+
+        answer = private.open(mechanism, purpose="tones")(tones, l2_bound=1.0) / spec.count
+        black, dark, middling, bright, light, white = answer.tolist()
+        if spec.channels > 1 or max(black, white) < 0.3 or min(spec.height, spec.width) < 16:
+            return ImageCode("scene", spec.shape)
+        if white > black:
+            black, dark, bright, light = white, light, dark, black
+        kind: Kind = "strokes" if bright + light > middling else "object"
+        return ImageCode(kind, spec.shape, inverted=white > answer[0])
+
+    def _paints(self, coded: PrivateImages, asked: dict[str, GaussianSum], code: ImageCode) -> Paints:
+        """Means, axes and cells of every class, each from one charged sum."""
+        spec, k = coded.spec, len(coded.spec.classes)
+        noise = {name: mechanism.noise_multiplier or 0.0 for name, mechanism in asked.items()}
+        lengths = coded.open(asked["lengths"], purpose="lengths")
+        longest = math.sqrt(math.prod(code.shape[1:]) * len(code.centres))
+        reach = _radius(lengths, lambda z, label: z.flatten(), longest, part=0.9)
+
+        def located(z: Tensor, label: Tensor) -> Tensor:
+            short = _shortened(z.flatten(), reach) / reach
+            return torch.cat([short.new_full((1,), math.sqrt(COUNT_SHARE)), math.sqrt(1 - COUNT_SHARE) * short])
+
+        sums = coded.open(asked["means"], purpose="means").per_class(located, l2_bound=1.0).float()
+        sizes = class_sizes(sums[:, 0], share=COUNT_SHARE, noise=noise["means"])
+        scale = reach / math.sqrt(1 - COUNT_SHARE) / sizes
+        means = moments.shrunken_means(sums[:, 1:] * scale[:, None], code.bands, (noise["means"] * scale).square())
+
+        def away(z: Tensor, label: Tensor) -> Tensor:
+            return (z.flatten() - means[label])[code.coarse]
+
+        spread = _radius(lengths, away, longest, part=0.7)
+        unit = spread**2  # what an entry of 1 in a moment of shortened residuals stands for
+
+        def second(z: Tensor, label: Tensor) -> Tensor:
+            return moments.packed(_shortened(away(z, label), spread) / spread)
+
+        pooled = coded.open(asked["moments"], purpose="moments")(second, l2_bound=1.0).float()
+        matrix = moments.unpacked(pooled * unit / spec.count, len(code.coarse))
+        deviation = noise["moments"] * unit / spec.count / math.sqrt(2)
+        axes, variances = moments.spectrum(matrix, deviation=deviation, most=self.axes)  # (d, r), (r,)
+
+        def along(z: Tensor, label: Tensor) -> Tensor:
+            return _shortened(away(z, label), spread) @ axes / spread
+
+        own = coded.open(asked["own moments"], purpose="own moments").per_class(
+            lambda z, label: moments.packed(along(z, label)), l2_bound=1.0
+        )
+        matrices = moments.unpacked(own.float() * (unit / sizes)[:, None], len(variances))
+        deviations = noise["own moments"] * unit / sizes / math.sqrt(2)
+        found = [moments.class_covariance(matrices[c], variances, deviation=float(deviations[c])) for c in range(k)]
+        turned, varied = torch.stack([f[1] for f in found]), torch.stack([f[0] for f in found])  # (k, r, r), (k, r)
+        query = coded.open(asked["cells"], purpose="cells")
+        cells = self._cells(query, lambda z, label: spread * along(z, label) @ turned[label], varied, sizes, spread)
+        return Paints(means, code.coarse, torch.stack([axes @ t for t in turned]), cells)
+
+    def _cells(
+        self, query: Query, position: _Position, variances: Tensor, sizes: Tensor, spread: float
+    ) -> list[moments.Cells]:
+        """Lloyd's algorithm with noisy sums, in every class at once."""
+        k, draw, noise = len(variances), torch.Generator().manual_seed(self.seed), query.mechanism.noise_multiplier or 0
+        centres = torch.stack([moments.first_centres(self.cells, v, draw) for v in variances])  # (k, m, r)
+        held = (sizes / self.cells)[:, None].expand(k, self.cells)
+        for _ in range(query.rounds):
+            now = centres
+
+            def placed(z: Tensor, label: Tensor, now: Tensor = now) -> Tensor:  # (m, 1 + r)
+                point = position(z, label)
+                cell = F.one_hot(moments.nearest_cell(point, now[label], variances[label]), self.cells)
+                row = torch.cat([point.new_full((1,), math.sqrt(CELL_SHARE)),
+                                 math.sqrt(1 - CELL_SHARE) * point / spread])  # fmt: skip
+                return cell[:, None] * row
+
+            sums = query.per_class(placed, l2_bound=1.0).float()  # (k, m, 1 + r)
+            held = (sums[..., 0] / math.sqrt(CELL_SHARE)).clamp(min=0.05 * float(sizes.min()) / self.cells)
+            deviation = noise * spread / math.sqrt(1 - CELL_SHARE)
+            totals = sums[..., 1:] * spread / math.sqrt(1 - CELL_SHARE)
+            centres = torch.stack([moments.moved_centres(totals[c], held[c], deviation=deviation) for c in range(k)])
+        return [moments.cells_of(centres[c], held[c], variances[c]) for c in range(k)]
+
+    def _teacher(self, private: PrivateImages, mechanism: GaussianSum) -> Teacher:
+        """DP-SGD on a linear head (Tramer and Boneh 2021): its features are fixed, so they are computed once."""
+        features = ScatteringFeatures(*private.spec.shape)
+        sealed = private.mapped(lambda image: features(image[None])[0])
+        head = LinearHead(math.prod(features.shape), len(private.spec.classes))
+        descent = Descent(self.l2_bound, self.rate)
+        descend(sealed.open(mechanism, purpose="teacher"), head, _cross_entropy, descent, what="teacher")
+        return Teacher(features, head)
+
+
+_Position = Callable[[Tensor, Tensor], Tensor]  # of one code and its label: a row
+
+
+def _shortened(vector: Tensor, longest: float) -> Tensor:
+    return vector * (longest / torch.linalg.vector_norm(vector).clamp(min=longest))
+
+
+def _radius(query: Query, row: _Position, longest: float, *, part: float) -> float:
+    """A length that about this part of the rows keeps to, from a noisy histogram of lengths."""
+    edges = longest * LENGTHS
+
+    def bin_of(z: Tensor, label: Tensor) -> Tensor:
+        return torch.bucketize(torch.linalg.vector_norm(row(z, label)), edges)
+
+    counts = query.histogram(bin_of, bins=len(edges) + 1).clamp(min=0)
+    reached = (counts.cumsum(0) >= part * counts.sum()).nonzero()
+    return float(edges[min(int(reached[0]), len(edges) - 1)])
+
+
+def _cross_entropy(model: Callable[..., Tensor], features: Tensor, label: Tensor) -> Tensor:
+    return F.cross_entropy(model(features[None]), label[None])
+
+
+class Teacher(nn.Module):
+    """Fixed features and the head that was taught: (n, c, h, w) uint8 -> logits (n, k)."""
+
+    def __init__(self, features: ScatteringFeatures, head: LinearHead) -> None:
+        super().__init__()
+        self.features, self.head = features, head
+
+    def forward(self, pixels: Tensor) -> Tensor:
+        logits: Tensor = self.head(self.features(pixels.float() / 255))
+        return logits
+
+
+@dataclass(frozen=True)
+class Paints:
+    """Every class as a mixture of Gaussians in the code."""
+
+    means: Tensor  # (k, d)
+    coarse: Tensor  # where in a code the axes apply
+    axes: Tensor  # (k, coarse, r)
+    cells: list[moments.Cells]
+
+    def codes(self, labels: Tensor, draw: torch.Generator) -> Tensor:  # (n,) -> (n, d)
+        codes = self.means[labels]
+        for label in labels.unique().tolist():
+            rows = (labels == label).nonzero()[:, 0]
+            drawn = self.cells[label].draw(len(rows), draw) @ self.axes[label].T
+            codes[rows[:, None], self.coarse] += drawn
+        return codes
+
+
+class Atelier:
+    """The sampler: paints candidates, lets the teacher choose, and has it label what students are to learn from."""
+
+    def __init__(
+        self, method: Sfumato, spec: Spec, code: ImageCode, paints: Paints, teacher: Teacher, public: Tensor | None
+    ) -> None:
+        self.method, self.spec, self.code, self.paints = method, spec, code, paints
+        self.teacher, self.public = teacher, public
+        self.draw = torch.Generator().manual_seed(method.seed + 1)
+
+    @torch.no_grad()
+    def __call__(self, labels: Tensor) -> Images:
+        parts = torch.split(labels, CHUNK)
+        made = [self._part(part) for part in track(parts, what="images", total=len(parts))]
+        chosen, seen, logits = (torch.cat([m[i] for m in made]) for i in range(3))
+        transfer = Images(seen, logits.argmax(1), self.spec.classes, logits)
+        return Images(chosen, labels, self.spec.classes, transfer=transfer)
+
+    def _part(self, labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """For these labels images, and for each of them some for transfer with their logits."""
+        everyone, method = torch.arange(len(labels)), self.method
+        tries = max(method.candidates, 2 * method.lessons)  # of which every second has detail
+        candidates = torch.stack([self._candidates(labels, detail=bool(number % 2)) for number in range(tries)])
+        logits = self._labelled(candidates.flatten(0, 1)).reshape(tries, len(labels), -1)
+        fitting = logits[: method.candidates].softmax(2)[:, everyone, labels]  # (m, n)
+        best = torch.multinomial(fitting.T + 1e-6, 1, generator=self.draw)[:, 0]
+        rows = torch.arange(method.lessons * len(labels))
+        painted = rows[torch.rand(len(rows), generator=self.draw) >= method.invented]
+        lesson = (2 * (painted // len(labels)) + 1, painted % len(labels))
+        invented = self._invented(len(rows) - len(painted))
+        seen, known = torch.cat([candidates[lesson], invented]), torch.cat([logits[lesson], self._labelled(invented)])
+        return candidates[best, everyone], seen, known
+
+    def _candidates(self, labels: Tensor, *, detail: bool) -> Tensor:
+        """One painted image for each label, plain or with detail that no moment holds."""
+        images = self.code.decode(self.paints.codes(labels, self.draw))
+        return _quantised(detailed(images, self.draw) if detail else images)
+
+    def _invented(self, count: int) -> Tensor:
+        """Pictures of nothing, and public images where there are some."""
+        shown = 0 if self.public is None else count // 2
+        pictures = _quantised(dead_leaves(count - shown, self.spec.shape, self.draw))
+        if self.public is None:
+            return pictures
+        return torch.cat([pictures, self.public[torch.randint(len(self.public), (shown,), generator=self.draw)]])
+
+    def _labelled(self, pixels: Tensor) -> Tensor:
+        if not len(pixels):
+            return torch.zeros(0, len(self.spec.classes))
+        return torch.cat([self.teacher(part) for part in torch.split(pixels, CHUNK)])
+
+
+def _quantised(images: Tensor) -> Tensor:
+    return images.mul(255).round().to(torch.uint8)

@@ -1,0 +1,98 @@
+"""A finished run's answers without its data: what was answered once is answered again, and nothing else.
+
+Guarantee: such a handle has no records and no noise, and its ledger cannot be added to; a question that is not
+on the tape in just this size is refused, nothing is charged or begun, and no file is altered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, ClassVar, NoReturn
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from sfumato.errors import VerificationFailed
+from sfumato.privacy.journal import Journal
+from sfumato.privacy.ledger import Budget, Charge, Ledger
+from sfumato.privacy.mechanism import Mechanism
+from sfumato.privacy.noise import Noise
+from sfumato.privacy.private import PrivateImages, _bind
+from sfumato.privacy.tape import Tape
+from sfumato.privacy.vault import Records, Vault, spec_of_features
+from sfumato.values import Spec
+
+
+def _unanswered() -> VerificationFailed:
+    return VerificationFailed(
+        "This question was not asked when the answers were recorded, and there is no data to ask now.",
+        fix="use the settings of the recorded run, or make a release of its own, which costs privacy",
+    )
+
+
+class FinishedLedger(Ledger):
+    """What a run has paid, to be walked through again in the same order; read from its file, which stays as it is."""
+
+    def __init__(self, budget: Budget, path: Path) -> None:
+        super().__init__(budget)
+        journal = Journal(path, read_only=True)
+        try:
+            self._resume(journal)
+        finally:
+            journal.close()
+
+    @property
+    def finished(self) -> bool:
+        """Whether something was paid for, and every draw of it begun."""
+        return bool(self._charges) and not any(map(self.unbegun, self._charges))
+
+    def charge(self, mechanism: Mechanism, *, purpose: str) -> Charge:
+        if self._walked == len(self._charges):
+            raise _unanswered()
+        return super().charge(mechanism, purpose=purpose)
+
+    def _append(self, record: dict[str, Any]) -> NoReturn:
+        raise VerificationFailed(
+            "Expected the ledger of a finished run, to which nothing is added.",
+            fix="let the run finish first: its own command resumes it",
+        )
+
+
+class _Silence(Noise):
+    """No randomness at all: an answer that needs some was not recorded."""
+
+    def _bits(self, count: int) -> NDArray[np.uint64]:
+        raise _unanswered()
+
+    def included(self, count: int, rate: float) -> NDArray[np.bool_]:
+        raise _unanswered()
+
+
+class RecalledVault(Vault):
+    """A vault with a tape and no records."""
+
+    empty: ClassVar[bool] = True
+
+    def __init__(self, spec: Spec, tape: Tape) -> None:
+        self.spec, self.closed, self.noise, self.tape = spec, False, _Silence(), tape
+        self.folder, self._derived = None, []
+        self.labels, self.present = np.zeros(0, np.int64), np.zeros(0, bool)
+        self._records = Records((0,), np.uint8, file=None)
+
+    def batch(self, chosen: NDArray[np.int64]) -> tuple[Tensor, Tensor, Tensor]:
+        raise _unanswered()
+
+    def derive(self, feature: Callable[[Tensor], Tensor]) -> Vault:
+        derived = RecalledVault(spec_of_features(self.spec, torch.func.vmap(feature)), self.tape)
+        self._derived.append(derived)
+        return derived
+
+
+def recalled_images(spec: Spec, ledger: FinishedLedger, tape: Tape) -> PrivateImages:
+    """The handle that a finished run's method had, as far as its answers go."""
+    handle = PrivateImages()
+    handle.spec, handle.ledger = spec, ledger
+    return _bind(handle, RecalledVault(spec, tape))

@@ -1,0 +1,139 @@
+"""Sfumato: the basis follows the images, class images are what they say, and a student learns from the rest."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+import torch
+from sklearn.datasets import load_digits
+from sklearn.linear_model import LogisticRegression
+
+from sfumato.errors import UsageError
+from sfumato.methods.sfumato import Atelier, Sfumato
+from sfumato.privacy import Budget, Ledger, PrivateImages, SeededNoise
+from sfumato.values import Images, Spec
+
+from toys import ToySource
+
+CLASSES = ("round", "tall", "wide")
+SMALL = Sfumato(cells=2, cell_rounds=2, rounds=60, sampling=0.3, candidates=4)
+
+
+def objects(count: int = 600, side: int = 20, channels: int = 1, white: bool = False) -> ToySource:
+    """Ellipses of three proportions with a shade, on black or white."""
+    rng = np.random.default_rng(0)
+    yy, xx = np.mgrid[:side, :side] / side - 0.5
+    labels = np.arange(count) % 3
+    sizes = np.array([[0.3, 0.3], [0.4, 0.15], [0.15, 0.4]])[labels] * rng.uniform(0.9, 1.1, (count, 2))
+    inside = (yy / sizes[:, :1, None]) ** 2 + (xx / sizes[:, 1:, None]) ** 2 < 1
+    tones = inside * (0.5 + 0.3 * rng.uniform(-1, 1, (count, 1, 1)) * (1 + xx))
+    pixels = np.repeat((255 * tones)[:, None], channels, 1).astype(np.uint8)
+    return ToySource(255 - pixels if white else pixels, labels, CLASSES)
+
+
+def fitted(source: ToySource, epsilon: float = 10.0, method: Sfumato = SMALL, public: Images | None = None) -> Atelier:
+    private = PrivateImages.seal(source, Ledger(Budget(epsilon, 1e-4)), noise=SeededNoise(0))
+    sampler = method.fit(private, public)
+    private.close()
+    assert isinstance(sampler, Atelier)
+    return sampler
+
+
+def strokes(source: ToySource) -> ToySource:
+    source.pixels = np.where(source.pixels > 0, 255, 0).astype(np.uint8)
+    return source
+
+
+@pytest.mark.parametrize(
+    ("source", "kind", "inverted"),
+    [
+        (objects(), "object", False),
+        (objects(white=True), "object", True),
+        (strokes(objects()), "strokes", False),
+        (objects(channels=3), "scene", False),
+        (objects(side=12), "scene", False),
+    ],
+)
+def test_the_basis_follows_the_images(source: ToySource, kind: str, inverted: bool) -> None:
+    code = fitted(source).code
+    assert (code.kind, code.inverted) == (kind, inverted)
+
+
+@pytest.mark.parametrize("white", [False, True])
+def test_images_of_a_class_look_like_it(white: bool) -> None:
+    source = objects(white=white)
+    images = fitted(source)(torch.arange(300) % 3)
+    real = np.stack([source.pixels[source.labels == c].mean(0) for c in range(3)])
+    made = np.stack([images.pixels[images.labels == c].float().mean(0).numpy() for c in range(3)])
+    apart = ((made[:, None] - real[None]) ** 2).mean((2, 3, 4))
+    assert (apart.argmin(1) == np.arange(3)).all()
+    assert apart.diagonal().max() < 30**2
+
+
+def test_the_teacher_agrees_with_the_labels_and_labels_the_transfer_set() -> None:
+    sampler = fitted(objects())
+    images = sampler(torch.arange(300) % 3)
+    assert (sampler.teacher(images.pixels).argmax(1) == images.labels).float().mean() > 0.85
+    assert images.logits is None
+    assert images.transfer is not None
+    assert images.transfer.logits is not None
+    torch.testing.assert_close(sampler.teacher(images.transfer.pixels), images.transfer.logits, atol=1e-4, rtol=1e-4)
+    assert (images.transfer.labels == images.transfer.logits.argmax(1)).all()
+    assert len(images.transfer) == 600
+
+
+def test_choosing_makes_labels_truer() -> None:
+    few, many = (fitted(objects(), 2.0, dataclasses.replace(SMALL, candidates=n)) for n in (1, 6))
+    labels = torch.arange(600) % 3
+    right = [(s.teacher(s(labels).pixels).argmax(1) == labels).float().mean() for s in (few, many)]
+    assert right[1] > right[0]
+
+
+def test_public_images_are_among_those_for_transfer() -> None:
+    public = Images(torch.full((5, 1, 20, 20), 77, dtype=torch.uint8), torch.zeros(5).long(), ("x",))
+    method = dataclasses.replace(SMALL, lessons=1, invented=1.0)
+    without, given = (fitted(objects(), 10.0, method, images)(torch.arange(100) % 3) for images in (None, public))
+    flat = (given.transfer.pixels == 77).all(3).all(2).all(1)  # type: ignore[union-attr]
+    assert flat.sum() == 50  # half of what is invented
+    assert not (without.transfer.pixels == 77).all(3).all(2).any()  # type: ignore[union-attr]
+    assert not (given.pixels == 77).all(3).all(2).any()
+
+
+def test_rare_classes_are_painted_too() -> None:
+    source = objects()
+    keep = np.concatenate([np.flatnonzero(source.labels != 2), np.flatnonzero(source.labels == 2)[:12]])
+    images = fitted(ToySource(source.pixels[keep], source.labels[keep], CLASSES))(torch.arange(90) % 3)
+    assert images.pixels[images.labels == 2].float().std() > 10
+
+
+def test_digits_teach_a_simple_classifier() -> None:
+    digits = load_digits()
+    pixels = np.clip(digits.images * 16, 0, 255).astype(np.uint8)[:, None]
+    source = ToySource(pixels[:1400], digits.target[:1400], tuple("0123456789"))
+    budget = Budget(10.0, 1e-4)
+    private = PrivateImages.seal(source, Ledger(budget), noise=SeededNoise(0))
+    images = Sfumato.for_task(source.spec, budget).fit(private, None)(torch.arange(1000) % 10)
+    judge = LogisticRegression(max_iter=300).fit(images.pixels.flatten(1).numpy() / 255, images.labels.numpy())
+    assert judge.score(pixels[1400:].reshape(-1, 64) / 255, digits.target[1400:]) > 0.75
+
+
+def test_good_values_follow_from_public_facts() -> None:
+    spec = Spec(60_000, 1, 28, 28, tuple("0123456789"))
+    low, middle, high = (Sfumato.for_task(spec, Budget(e, 1e-5)) for e in (0.2, 1.0, 10.0))
+    assert low.cells < middle.cells < high.cells
+    assert low.rounds < middle.rounds < high.rounds
+    assert sum(m.share for m in middle.plan(spec)) == pytest.approx(1.0)
+    assert Sfumato.for_task(spec, Budget(math.inf, 1e-5)).rate < 10
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"painting_share": 0.0}, {"painting_share": 1.0}, {"cells": 0}, {"candidates": 0}, {"lessons": 0},
+     {"invented": -0.1}, {"rate": 0.0}, {"l2_bound": -1.0}, {"seed": -1}],
+)  # fmt: skip
+def test_impossible_values_are_refused(wrong: dict[str, float]) -> None:
+    with pytest.raises(UsageError, match="Expected"):
+        Sfumato(**wrong)  # type: ignore[arg-type]
