@@ -15,8 +15,8 @@ DATA ?= digits
 
 demo: .venv/ready
 	@rm -rf demo demo.lab
-	$(BIN)/sfumato plan $(DATA) --method dp-merf --epsilon 1
-	$(BIN)/sfumato release $(DATA) --method dp-merf --epsilon 1 --out demo
+	$(BIN)/sfumato plan $(DATA) --epsilon 1
+	$(BIN)/sfumato release $(DATA) --epsilon 1 --out demo
 	$(BIN)/sfumato verify demo
 	$(BIN)/sfumato evaluate demo --real $(DATA)
 	$(BIN)/sfumato attack demo --real $(DATA)

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 Sampler = Callable[["Tensor"], Images]  # labels in, images out; holds what fit learnt and nothing else
 Kind = Literal["methods", "metrics", "attacks", "data"]
+DEFAULT_METHOD = "sfumato"
 
 
 class Synthesizer(ABC):

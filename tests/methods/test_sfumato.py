@@ -125,6 +125,7 @@ def test_good_values_follow_from_public_facts() -> None:
     low, middle, high = (Sfumato.for_task(spec, Budget(e, 1e-5)) for e in (0.2, 1.0, 10.0))
     assert low.cells < middle.cells < high.cells
     assert low.rounds < middle.rounds < high.rounds
+    assert low.means_share > middle.means_share > high.means_share
     assert sum(m.share for m in middle.plan(spec)) == pytest.approx(1.0)
     assert Sfumato.for_task(spec, Budget(math.inf, 1e-5)).rate < 10
 

@@ -13,13 +13,12 @@ from typing import Any
 from sfumato import contracts, data
 from sfumato.bench.certify import assumptions_of, certify
 from sfumato.bench.lab import Lab
-from sfumato.contracts import Reading, Synthesizer
+from sfumato.contracts import DEFAULT_METHOD, Reading, Synthesizer
 from sfumato.errors import UsageError
 from sfumato.privacy import Budget, Ledger, Mechanism, Noise, PrivateImages, Tape, calibrate, epsilon_pld
 from sfumato.release import write_release
 from sfumato.values import Images, Source, Spec
 
-DEFAULT_METHOD = "dp-merf"
 NO_READING = Reading()
 MOST_EPSILON = 100  # loss distributions of more fill the memory and overflow
 MOST_IMAGES = 10**7  # a release is made in memory

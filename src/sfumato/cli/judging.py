@@ -23,6 +23,7 @@ from sfumato.cli.options import (
     parsed_reading,
     print_json,
 )
+from sfumato.contracts import DEFAULT_METHOD
 from sfumato.errors import NotApplicable
 
 if TYPE_CHECKING:
@@ -145,7 +146,7 @@ def select(
 
 @app.command(epilog="Example: `sfumato audit --method dp-merf`")
 def audit(
-    method: Method = "dp-merf",
+    method: Method = DEFAULT_METHOD,
     epsilon: Annotated[float, typer.Option(help="The budget of the audited runs.")] = 1.0,
     as_json: Json = False,
 ) -> None:

@@ -28,6 +28,7 @@ from sfumato.cli.options import (
     parsed_settings,
     print_json,
 )
+from sfumato.contracts import DEFAULT_METHOD
 
 Folders = Annotated[bool, typer.Option("--folders", help="Also write the images as class folders.")]
 _FREE = "A hyperparameter that changes nothing of what was asked: name=value."
@@ -38,7 +39,7 @@ def release(
     data: Data,
     out: Annotated[Path, typer.Option(help="The new folder of the release; lab material goes to OUT.lab.")],
     epsilon: Epsilon,
-    method: Method = "dp-merf",
+    method: Method = DEFAULT_METHOD,
     delta: Delta = None,
     public: Public = None,
     count: Annotated[int | None, typer.Option(help="How many images; default: as many as there are records.")] = None,
@@ -98,7 +99,7 @@ def _announce(folder: Path, as_json: bool, *, again: bool = False) -> None:
 def plan(
     data: Data,
     epsilon: Epsilon,
-    method: Method = "dp-merf",
+    method: Method = DEFAULT_METHOD,
     delta: Delta = None,
     public: Public = None,
     size: Size = None,

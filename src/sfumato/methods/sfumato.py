@@ -29,7 +29,8 @@ from sfumato.privacy import Budget, Descent, GaussianSum, PrivateImages, Query, 
 from sfumato.progress import track
 from sfumato.values import Images, Spec
 
-SHARES = {"tones": 0.01, "lengths": 0.02, "means": 0.15, "moments": 0.4, "own moments": 0.14, "cells": 0.28}
+FACTS = {"tones": 0.01, "lengths": 0.02}  # of the painting's share
+VARIATION = {"moments": 0.48, "own moments": 0.17, "cells": 0.35}  # of what means leave of it
 TONES = (0.05, 0.1, 0.75, 0.9, 0.95)  # between these a pixel is ground, dark, middling, bright, ground
 LENGTHS = 2.0 ** (torch.arange(-32, 1) / 4)  # of codes, as parts of the longest there can be
 COUNT_SHARE, CELL_SHARE = 0.02, 0.08  # of a row's squared norm, spent on the size of a class or a cell
@@ -44,6 +45,7 @@ class Sfumato(Synthesizer):
     free: ClassVar[frozenset[str]] = frozenset({"candidates", "lessons", "invented"})
 
     painting_share: float = 0.3  # of the budget; the rest is the teacher's
+    means_share: float = 0.15  # of the painting's share
     axes: int = 48  # of variation, at most
     cells: int = 12  # of each class
     cell_rounds: int = 4
@@ -62,8 +64,9 @@ class Sfumato(Synthesizer):
         for name, value in whole.items():
             if not 1 <= value <= 2**31:
                 raise UsageError(f"Expected {name} as a whole number in its range, got {value}.")
-        if not 0 < self.painting_share < 1:
-            raise UsageError(f"Expected painting_share between 0 and 1, got {self.painting_share}.")
+        if not (0 < self.painting_share < 1 and 0 < self.means_share <= 0.9):
+            shares = f"{self.painting_share} and {self.means_share}"
+            raise UsageError(f"Expected painting_share between 0 and 1 and means_share up to 0.9, got {shares}.")
         if not 0 <= self.invented <= 1:
             raise UsageError(f"Expected invented from 0 to 1, got {self.invented}.")
         if self.rate <= 0 or self.l2_bound <= 0:
@@ -71,19 +74,31 @@ class Sfumato(Synthesizer):
 
     @classmethod
     def for_task(cls, spec: Spec, budget: Budget) -> Self:
-        # A cell should hold five times the noise of its own size.
-        cells = min(24.0, budget.epsilon * spec.count / len(spec.classes) / 500)
-        # More rounds and longer steps pay when there is less noise; about 2,000 records a round keep the noise
-        # of sampling below that of privacy. Without a bound gradients are ten times as long.
-        rounds = 400 if budget.epsilon < 0.5 else 800 if budget.epsilon < 5 else 1_000
+        # What a class can tell goes as epsilon times its records. A cell should hold five times the noise of its
+        # own size, means come before variety, and more rounds and longer steps pay when there is less noise.
+        told = min(budget.epsilon, 100.0) * spec.count
+        each = told / len(spec.classes)
+        # About 2,000 records a round keep the noise of sampling below that of privacy. Without a bound gradients
+        # are ten times as long.
         rate = 2.0 if math.isinf(budget.epsilon) else 100 * min(2.0, budget.epsilon**0.3)
-        return cls(cells=max(1, round(cells)), rounds=rounds, rate=round(rate, 1),
-                   sampling=min(0.5, max(0.03, 2_000 / max(spec.count, 1))))  # fmt: skip
+        return cls(
+            painting_share=round(min(0.6, max(0.3, 0.3 * (2_000 / each) ** 0.25)), 3),
+            means_share=round(min(0.8, max(0.05, 0.15 * math.sqrt(6_000 / each))), 3),
+            cells=round(min(24.0, max(1.0, each / 500))),
+            rounds=round(min(1_000.0, max(50.0, 800 * (told / 60_000) ** 0.7))),
+            sampling=min(0.5, max(0.03, 2_000 / max(spec.count, 1))),
+            rate=round(rate, 1),
+        )
+
+    def _shares(self) -> dict[str, float]:
+        """What each question gets of the painting's share."""
+        left = 1 - sum(FACTS.values()) - self.means_share
+        return {**FACTS, "means": self.means_share, **{name: left * share for name, share in VARIATION.items()}}
 
     def plan(self, spec: Spec) -> Sequence[GaussianSum]:
         rounds = {"lengths": 2, "cells": self.cell_rounds}
         painting = [GaussianSum(rounds=rounds.get(name, 1), share=self.painting_share * share)
-                    for name, share in SHARES.items()]  # fmt: skip
+                    for name, share in self._shares().items()]  # fmt: skip
         return [*painting, GaussianSum(rounds=self.rounds, sampling=self.sampling, share=1 - self.painting_share)]
 
     def seconds(self, spec: Spec) -> float:
@@ -94,7 +109,7 @@ class Sfumato(Synthesizer):
     def fit(self, private: PrivateImages, public: Images | None) -> Sampler:
         spec = private.spec
         *painting, teaching = private.ledger.calibrate(*self.plan(spec))
-        asked = dict(zip(SHARES, painting, strict=True))
+        asked = dict(zip(self._shares(), painting, strict=True))
         code = self._code(private, asked["tones"])
         paints = self._paints(private.mapped(lambda image: code.encode(image)[None, None]), asked, code)
         teacher = self._teacher(private, teaching)
@@ -271,22 +286,24 @@ class Atelier:
     def _part(self, labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """For these labels images, and for each of them some for transfer with their logits."""
         everyone, method = torch.arange(len(labels)), self.method
-        tries = max(method.candidates, 2 * method.lessons)  # of which every second has detail
-        candidates = torch.stack([self._candidates(labels, detail=bool(number % 2)) for number in range(tries)])
+        tries = max(method.candidates, method.lessons)
+        candidates = torch.stack([self._candidates(labels, details=2 - number % 3) for number in range(tries)])
         logits = self._labelled(candidates.flatten(0, 1)).reshape(tries, len(labels), -1)
         fitting = logits[: method.candidates].softmax(2)[:, everyone, labels]  # (m, n)
         best = torch.multinomial(fitting.T + 1e-6, 1, generator=self.draw)[:, 0]
         rows = torch.arange(method.lessons * len(labels))
         painted = rows[torch.rand(len(rows), generator=self.draw) >= method.invented]
-        lesson = (2 * (painted // len(labels)) + 1, painted % len(labels))
+        lesson = (painted // len(labels), painted % len(labels))
         invented = self._invented(len(rows) - len(painted))
         seen, known = torch.cat([candidates[lesson], invented]), torch.cat([logits[lesson], self._labelled(invented)])
         return candidates[best, everyone], seen, known
 
-    def _candidates(self, labels: Tensor, *, detail: bool) -> Tensor:
-        """One painted image for each label, plain or with detail that no moment holds."""
+    def _candidates(self, labels: Tensor, *, details: int) -> Tensor:
+        """One painted image for each label, plain or with detail that no moment holds, once or twice."""
         images = self.code.decode(self.paints.codes(labels, self.draw))
-        return _quantised(detailed(images, self.draw) if detail else images)
+        for _ in range(details):  # on a white ground, in the negative
+            images = 1 - detailed(1 - images, self.draw) if self.code.inverted else detailed(images, self.draw)
+        return _quantised(images)
 
     def _invented(self, count: int) -> Tensor:
         """Pictures of nothing, and public images where there are some."""

@@ -104,6 +104,8 @@ def _colours(count: int, channels: int, draw: Generator) -> Tensor:
 
 def _clouds(count: int, shape: tuple[int, int, int], draw: Generator) -> Tensor:
     """Noise whose spectrum falls, steeply or not, brought to [0, 1]: (n, 1, h, w)."""
+    if not count:  # the library of transforms refuses nothing
+        return torch.zeros(0, 1, *shape[1:])
     waves = torch.fft.rfft2(torch.randn(count, 1, *shape[1:], generator=draw))
     frequency = (torch.fft.fftfreq(shape[1])[:, None].square() + torch.fft.rfftfreq(shape[2]).square()).sqrt()
     frequency[0, 0] = 1

@@ -50,6 +50,16 @@ class EfficientNetLite0(nn.Module):
             maps = block(maps)
         return F.relu6(self._bn1(self._conv_head(maps))).mean((2, 3))
 
+    def maps(self, images: Tensor, *, rows: int) -> list[Tensor]:  # (b, 3, h, w) in [0, 1] -> (b, c, h', w') each
+        """What the first rows of blocks make of images, on the way to the pooled features."""
+        maps = F.relu6(self._bn0(self._conv_stem((255 * images - 127) / 128)))
+        made, blocks = [], iter(self._blocks)
+        for *_, repeats in ROWS[:rows]:
+            for _, block in zip(range(repeats), blocks, strict=False):
+                maps = block(maps)
+            made.append(maps)
+        return made
+
     def logits(self, pooled: Tensor) -> Tensor:  # (b, 1280) -> (b, 1000)
         return cast(Tensor, self._fc(pooled))
 

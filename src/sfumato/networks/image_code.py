@@ -53,8 +53,9 @@ class ImageCode:
 
     def decode(self, codes: Tensor) -> Tensor:  # (n, length) -> (n, c, h, w) in [0, 1]
         parts = torch.split(codes, [len(d) * len(a) for d, a in zip(self.down, self.across, strict=True)], dim=1)
-        fields = [down.T @ part.reshape(len(codes), len(down), len(across)) @ across + centre
-                  for part, centre, down, across in zip(parts, self.centres, self.down, self.across, strict=True)]  # fmt: skip
+        fields = []
+        for part, centre, down, across in zip(parts, self.centres, self.down, self.across, strict=True):
+            fields.append(down.T @ part.reshape(len(codes), len(down), len(across)) @ across + centre)
         images = torch.stack(self._painted(fields), dim=1).clamp(0, 1)
         return 1 - images if self.inverted else images
 
