@@ -14,7 +14,7 @@ SOURCE = Path(__file__).resolve().parents[1] / "src" / "sfumato"
 OUTSIDE = ("methods", "metrics", "attacks", "networks")  # rooms that never see private pixels in the clear
 ASKABLE = {  # what they may use of the core: questions and handles, no noise, no ledger, no replay
     "Budget", "GaussianSum", "Mechanism", "NoisyChoice", "PrivateImages", "Pupil", "Query", "ShardedAnswers",
-    "Teachers", "noisy_gradient",
+    "Teachers", "noisy_gradient", "Descent", "descend",
 }  # fmt: skip
 SNOOPING = {"builtins", "ctypes", "gc", "importlib", "inspect", "marshal", "pickle", "random", "sys", "weakref", "os"}
 REFLECTION = {

@@ -18,9 +18,9 @@ from sfumato.methods.dp_hp import (
     hermite_features,
     laid_around_zero,
     product_features,
-    squared_distance,
     sum_features,
 )
+from sfumato.networks.embedding import squared_mmd
 from sfumato.privacy import Budget, Ledger, PrivateImages, SeededNoise
 from sfumato.values import Images, Spec
 
@@ -121,7 +121,7 @@ def test_the_distance_is_unbiased_where_features_are_short() -> None:
     population = sum_features(torch.rand(4_000, 4, generator=draw), 1, 0.7, 0.3)
     assert population.norm(dim=1).max() < 0.95  # with 1 on the diagonal the estimate would be far off
     batches = population[torch.randint(4_000, (20_000 * 5,), generator=draw)].reshape(20_000, 5, -1)
-    estimates = squared_distance(batches, population.mean(0).expand(20_000, -1))
+    estimates = squared_mmd(batches, population.mean(0).expand(20_000, -1))
     assert abs(estimates.mean()) < 4 * estimates.std() / math.sqrt(20_000)
 
 

@@ -45,9 +45,9 @@ def main() -> NoReturn:
 
 def _keep_memory() -> None:
     """Let glibc keep what is freed for the next tensor: giving pages back and fetching others takes half the time."""
-    adjust = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
-    for option, size in KEEP_MEMORY.items() if adjust else ():
-        adjust(option, size)
+    if sys.platform == "linux" and hasattr(ctypes.CDLL(None), "mallopt"):
+        for option, size in KEEP_MEMORY.items():
+            ctypes.CDLL(None).mallopt(option, size)
 
 
 def _stop(number: int, _frame: object) -> NoReturn:

@@ -26,7 +26,7 @@ from torch import Tensor
 
 from sfumato.contracts import Sampler, Synthesizer
 from sfumato.errors import UsageError
-from sfumato.networks.embedding import class_sizes
+from sfumato.networks.embedding import class_sizes, squared_mmd
 from sfumato.networks.painting import Course, Paintings, paint
 from sfumato.privacy import Budget, GaussianSum, PrivateImages
 from sfumato.values import Images, Spec
@@ -127,7 +127,7 @@ class DPHP(Synthesizer):
         def distance(images: Tensor) -> Tensor:
             each = max(1, CHUNK // images.shape[1])
             parts = zip(torch.split(images.flatten(2), each), torch.split(target, each), strict=True)
-            return (trust * torch.cat([squared_distance(self._features(x, sets), mu) for x, mu in parts])).mean()
+            return (trust * torch.cat([squared_mmd(self._features(x, sets), mu) for x, mu in parts])).mean()
 
         course = Course(self.steps, self.batch, self.learning_rate, self.latent, self.hidden, self.codes)
         painter = paint(spec, course, distance, draw=draw, what="dp-hp")
@@ -180,13 +180,3 @@ def product_features(images: Tensor, sets: Tensor, order: int, rho: float, lengt
         made = each if made is None else (made[..., :, None, :] * each[..., None, :, :]).flatten(-3, -2)
     assert made is not None
     return made.flatten(-2) / math.sqrt(sets.shape[1])
-
-
-def squared_distance(made: Tensor, embedding: Tensor) -> Tensor:
-    """For each class |embedding - mean phi(G(z))|^2 of (k, b, d) against (k, d), without bias, whatever |phi| is.
-
-    A sum over pairs of different images: each image's own squared norm is taken from the diagonal.
-    """
-    b, mean = made.shape[1], made.mean(dim=1)
-    pairs = (b * mean.square().sum(-1) - made.square().sum(-1).mean(1)) / (b - 1)
-    return pairs - 2 * (mean * embedding).sum(-1) + embedding.square().sum(-1)

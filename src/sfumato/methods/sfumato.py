@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal, Self
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
 from sfumato.contracts import Sampler, Synthesizer
@@ -24,7 +24,7 @@ from sfumato.networks import moments
 from sfumato.networks.dead_leaves import dead_leaves, detailed
 from sfumato.networks.embedding import class_sizes
 from sfumato.networks.image_code import ImageCode, Kind
-from sfumato.networks.scattering import LinearHead, ScatteringFeatures
+from sfumato.networks.scattering import LinearHead, ScatteringFeatures, Teacher
 from sfumato.privacy import Budget, Descent, GaussianSum, PrivateImages, Query, descend
 from sfumato.progress import track
 from sfumato.values import Images, Spec
@@ -128,12 +128,11 @@ class Sfumato(Synthesizer):
         black, dark, middling, bright, light, white = answer.tolist()
         if spec.channels > 1 or max(black, white) < 0.3 or min(spec.height, spec.width) < 16:
             return ImageCode("scene", spec.shape)
-        if white > black:
-            black, dark, bright, light = white, light, dark, black
-        kind: Kind = "strokes" if bright + light > middling else "object"
-        return ImageCode(kind, spec.shape, inverted=white > answer[0])
+        ink = black + dark if white > black else bright + light + white
+        kind: Kind = "strokes" if ink > middling else "object"
+        return ImageCode(kind, spec.shape, inverted=white > black)
 
-    def _paints(self, coded: PrivateImages, asked: dict[str, GaussianSum], code: ImageCode) -> Paints:
+    def _paints(self, coded: PrivateImages, asked: dict[str, GaussianSum], code: ImageCode) -> moments.Mixture:
         """Means, axes and cells of every class, each from one charged sum."""
         spec, k = coded.spec, len(coded.spec.classes)
         noise = {name: mechanism.noise_multiplier or 0.0 for name, mechanism in asked.items()}
@@ -141,14 +140,7 @@ class Sfumato(Synthesizer):
         longest = math.sqrt(math.prod(code.shape[1:]) * len(code.centres))
         reach = _radius(lengths, lambda z, label: z.flatten(), longest, part=0.9)
 
-        def located(z: Tensor, label: Tensor) -> Tensor:
-            short = _shortened(z.flatten(), reach) / reach
-            return torch.cat([short.new_full((1,), math.sqrt(COUNT_SHARE)), math.sqrt(1 - COUNT_SHARE) * short])
-
-        sums = coded.open(asked["means"], purpose="means").per_class(located, l2_bound=1.0).float()
-        sizes = class_sizes(sums[:, 0], share=COUNT_SHARE, noise=noise["means"])
-        scale = reach / math.sqrt(1 - COUNT_SHARE) / sizes
-        means = moments.shrunken_means(sums[:, 1:] * scale[:, None], code.bands, (noise["means"] * scale).square())
+        means, sizes = _means(coded.open(asked["means"], purpose="means"), reach, code.bands)
 
         def away(z: Tensor, label: Tensor) -> Tensor:
             return (z.flatten() - means[label])[code.coarse]
@@ -157,7 +149,7 @@ class Sfumato(Synthesizer):
         unit = spread**2  # what an entry of 1 in a moment of shortened residuals stands for
 
         def second(z: Tensor, label: Tensor) -> Tensor:
-            return moments.packed(_shortened(away(z, label), spread) / spread)
+            return moments.packed(moments.shortened(away(z, label), spread) / spread)
 
         pooled = coded.open(asked["moments"], purpose="moments")(second, l2_bound=1.0).float()
         matrix = moments.unpacked(pooled * unit / spec.count, len(code.coarse))
@@ -165,7 +157,7 @@ class Sfumato(Synthesizer):
         axes, variances = moments.spectrum(matrix, deviation=deviation, most=self.axes)  # (d, r), (r,)
 
         def along(z: Tensor, label: Tensor) -> Tensor:
-            return _shortened(away(z, label), spread) @ axes / spread
+            return moments.shortened(away(z, label), spread) @ axes / spread
 
         own = coded.open(asked["own moments"], purpose="own moments").per_class(
             lambda z, label: moments.packed(along(z, label)), l2_bound=1.0
@@ -176,7 +168,7 @@ class Sfumato(Synthesizer):
         turned, varied = torch.stack([f[1] for f in found]), torch.stack([f[0] for f in found])  # (k, r, r), (k, r)
         query = coded.open(asked["cells"], purpose="cells")
         cells = self._cells(query, lambda z, label: spread * along(z, label) @ turned[label], varied, sizes, spread)
-        return Paints(means, code.coarse, torch.stack([axes @ t for t in turned]), cells)
+        return moments.Mixture(means, code.coarse, torch.stack([axes @ t for t in turned]), cells)
 
     def _cells(
         self, query: Query, position: _Position, variances: Tensor, sizes: Tensor, spread: float
@@ -191,9 +183,7 @@ class Sfumato(Synthesizer):
             def placed(z: Tensor, label: Tensor, now: Tensor = now) -> Tensor:  # (m, 1 + r)
                 point = position(z, label)
                 cell = F.one_hot(moments.nearest_cell(point, now[label], variances[label]), self.cells)
-                row = torch.cat([point.new_full((1,), math.sqrt(CELL_SHARE)),
-                                 math.sqrt(1 - CELL_SHARE) * point / spread])  # fmt: skip
-                return cell[:, None] * row
+                return cell[:, None] * moments.counted(point / spread, CELL_SHARE)
 
             sums = query.per_class(placed, l2_bound=1.0).float()  # (k, m, 1 + r)
             held = (sums[..., 0] / math.sqrt(CELL_SHARE)).clamp(min=0.05 * float(sizes.min()) / self.cells)
@@ -215,10 +205,6 @@ class Sfumato(Synthesizer):
 _Position = Callable[[Tensor, Tensor], Tensor]  # of one code and its label: a row
 
 
-def _shortened(vector: Tensor, longest: float) -> Tensor:
-    return vector * (longest / torch.linalg.vector_norm(vector).clamp(min=longest))
-
-
 def _radius(query: Query, row: _Position, longest: float, *, part: float) -> float:
     """A length that about this part of the rows keeps to, from a noisy histogram of lengths."""
     edges = longest * LENGTHS
@@ -231,45 +217,32 @@ def _radius(query: Query, row: _Position, longest: float, *, part: float) -> flo
     return float(edges[min(int(reached[0]), len(edges) - 1)])
 
 
+def _means(query: Query, reach: float, bands: Tensor) -> tuple[Tensor, Tensor]:
+    """Means (k, d) of the codes of every class, and how many there are."""
+    sums = query.per_class(
+        lambda z, label: moments.counted(moments.shortened(z.flatten(), reach) / reach, COUNT_SHARE), l2_bound=1.0
+    ).float()  # (k, 1 + d)
+    noise = query.mechanism.noise_multiplier or 0.0
+    sizes = class_sizes(sums[:, 0], share=COUNT_SHARE, noise=noise)
+    scale = reach / math.sqrt(1 - COUNT_SHARE) / sizes
+    return moments.shrunken_means(sums[:, 1:] * scale[:, None], bands, (noise * scale).square()), sizes
+
+
 def _cross_entropy(model: Callable[..., Tensor], features: Tensor, label: Tensor) -> Tensor:
     return F.cross_entropy(model(features[None]), label[None])
-
-
-class Teacher(nn.Module):
-    """Fixed features and the head that was taught: (n, c, h, w) uint8 -> logits (n, k)."""
-
-    def __init__(self, features: ScatteringFeatures, head: LinearHead) -> None:
-        super().__init__()
-        self.features, self.head = features, head
-
-    def forward(self, pixels: Tensor) -> Tensor:
-        logits: Tensor = self.head(self.features(pixels.float() / 255))
-        return logits
-
-
-@dataclass(frozen=True)
-class Paints:
-    """Every class as a mixture of Gaussians in the code."""
-
-    means: Tensor  # (k, d)
-    coarse: Tensor  # where in a code the axes apply
-    axes: Tensor  # (k, coarse, r)
-    cells: list[moments.Cells]
-
-    def codes(self, labels: Tensor, draw: torch.Generator) -> Tensor:  # (n,) -> (n, d)
-        codes = self.means[labels]
-        for label in labels.unique().tolist():
-            rows = (labels == label).nonzero()[:, 0]
-            drawn = self.cells[label].draw(len(rows), draw) @ self.axes[label].T
-            codes[rows[:, None], self.coarse] += drawn
-        return codes
 
 
 class Atelier:
     """The sampler: paints candidates, lets the teacher choose, and has it label what students are to learn from."""
 
     def __init__(
-        self, method: Sfumato, spec: Spec, code: ImageCode, paints: Paints, teacher: Teacher, public: Tensor | None
+        self,
+        method: Sfumato,
+        spec: Spec,
+        code: ImageCode,
+        paints: moments.Mixture,
+        teacher: Teacher,
+        public: Tensor | None,
     ) -> None:
         self.method, self.spec, self.code, self.paints = method, spec, code, paints
         self.teacher, self.public = teacher, public

@@ -109,7 +109,7 @@ def _clouds(count: int, shape: tuple[int, int, int], draw: Generator) -> Tensor:
     waves = torch.fft.rfft2(torch.randn(count, 1, *shape[1:], generator=draw))
     frequency = (torch.fft.fftfreq(shape[1])[:, None].square() + torch.fft.rfftfreq(shape[2]).square()).sqrt()
     frequency[0, 0] = 1
-    clouds = torch.fft.irfft2(waves * frequency.pow(-_some(0.5, 2.5, count, draw)), s=shape[1:])
+    clouds: Tensor = torch.fft.irfft2(waves * frequency.pow(-_some(0.5, 2.5, count, draw)), s=shape[1:])
     low, high = clouds.amin((2, 3), keepdim=True), clouds.amax((2, 3), keepdim=True)
     return (clouds - low) / (high - low + 1e-9)
 

@@ -8,13 +8,13 @@ from torch import Tensor
 
 
 def squared_mmd(made: Tensor, embedding: Tensor) -> Tensor:
-    """For each class |embedding - mean phi(G(z))|^2 of (k, b, d) against (k, d), without bias, where |phi| = 1.
+    """For each class |embedding - mean phi(G(z))|^2 of (k, b, d) against (k, d), without bias.
 
-    The plain estimate is too large by (1 - |mean|^2) / b, which rewards a generator for making all
+    The plain estimate is too large by (mean |phi|^2 - |mean|^2) / b, which rewards a generator for making all
     images of a class alike; a sum over pairs of different images does not.
     """
     b, mean = made.shape[1], made.mean(dim=1)
-    pairs = (b * mean.square().sum(-1) - 1) / (b - 1)  # |phi| = 1 on the diagonal
+    pairs = (b * mean.square().sum(-1) - made.square().sum(-1).mean(1)) / (b - 1)  # without the diagonal
     return pairs - 2 * (mean * embedding).sum(-1) + embedding.square().sum(-1)
 
 

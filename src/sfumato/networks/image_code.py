@@ -71,7 +71,7 @@ class ImageCode:
             if len(fields) == 1:
                 return fields
             back = torch.linalg.inv(TO_OPPONENTS)
-            return [sum(w * f for w, f in zip(row, fields, strict=True)) for row in back.tolist()]  # type: ignore[misc]
+            return [sum(w * f for w, f in zip(row, fields, strict=True)) for row in back.tolist()]
         # Three steps across a pixel make an edge as soft as a drawn one.
         inside = torch.sigmoid(3 * self.reach * (2 * fields[0] - 1))
         return [inside if self.kind == "strokes" else inside * fields[1]]

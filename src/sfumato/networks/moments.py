@@ -19,6 +19,17 @@ FLOOR = 0.05  # of the smallest kept variance: below, a direction still varies a
 WITHIN = 0.15  # the least that cells leave of the smallest variance
 
 
+def shortened(vector: Tensor, longest: float) -> Tensor:
+    """The vector, cut to the longest length that is allowed."""
+    scale: Tensor = longest / torch.linalg.vector_norm(vector).clamp(min=longest)
+    return vector * scale
+
+
+def counted(vector: Tensor, share: float) -> Tensor:
+    """A vector of norm up to 1 behind a constant that counts, with that share of the squared norm of both."""
+    return torch.cat([vector.new_full((1,), math.sqrt(share)), math.sqrt(1 - share) * vector])
+
+
 def packed(vector: Tensor) -> Tensor:
     """The upper triangle of v v^T as a row of norm |v|^2: what is on both sides counts sqrt(2), and is asked once."""
     rows, columns = torch.triu_indices(len(vector), len(vector))
@@ -46,7 +57,7 @@ def shrunken_means(means: Tensor, bands: Tensor, variances: Tensor) -> Tensor:
 
 def _wiener(rows: Tensor, bands: Tensor, variances: Tensor) -> Tensor:
     """In each ring of frequencies the energy beyond that of noise is signal, and so large a part of a row is kept."""
-    _, ring = bands.unique(return_inverse=True)
+    _, ring = torch.unique(bands, return_inverse=True)
     rings = torch.nn.functional.one_hot(ring).to(rows.dtype)  # (d, rings)
     energy = rows.square() @ rings / rings.sum(0)  # (k, rings)
     precision = 1 / variances.clamp(min=1e-30)
@@ -119,3 +130,21 @@ def cells_of(centres: Tensor, sizes: Tensor, variances: Tensor) -> Cells:
     values, axes = torch.linalg.eigh(within)
     values = values.clamp(min=WITHIN * float(variances.min()))
     return Cells(weights, centres, axes * values.sqrt())
+
+
+@dataclass(frozen=True)
+class Mixture:
+    """Every class as a mixture of Gaussians around its mean, in codes whose coarse part varies."""
+
+    means: Tensor  # (k, d)
+    coarse: Tensor  # where in a code the axes apply
+    axes: Tensor  # (k, coarse, r)
+    cells: list[Cells]
+
+    def codes(self, labels: Tensor, draw: torch.Generator) -> Tensor:  # (n,) -> (n, d)
+        codes = self.means[labels]
+        for label in range(len(self.cells)):
+            rows = (labels == label).nonzero()[:, 0]
+            drawn = self.cells[label].draw(len(rows), draw) @ self.axes[label].T
+            codes[rows[:, None], self.coarse] += drawn
+        return codes

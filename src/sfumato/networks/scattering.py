@@ -158,3 +158,15 @@ class ScatteringClassifier(nn.Module):
             maps = self.features(images)
         logits: Tensor = self.head(maps * math.prod(self.features.shape) ** 0.5)
         return logits
+
+
+class Teacher(nn.Module):
+    """Fixed features and the head that was taught: (n, c, h, w) uint8 -> logits (n, k)."""
+
+    def __init__(self, features: ScatteringFeatures, head: LinearHead) -> None:
+        super().__init__()
+        self.features, self.head = features, head
+
+    def forward(self, pixels: Tensor) -> Tensor:
+        logits: Tensor = self.head(self.features(pixels.float() / 255))
+        return logits
