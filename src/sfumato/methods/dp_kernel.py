@@ -1,0 +1,160 @@
+"""DP-Kernel (Jiang, Sun, Yu 2023): release an RKHS function of each class plus a Gaussian process, and match it.
+
+The functional mechanism (Hall, Rinaldo, Wasserman 2013): f_D = sum_i k(x_i, .) lies in the RKHS of a kernel k,
+one record moves it by at most sqrt(sup k(x, x)) there, and f_D + s g, where g is a sample path of the Gaussian
+process with covariance k, is as private as a Gaussian sum with that sensitivity and noise s. Values and gradients of
+the released function, wherever and however often they are taken, are post-processing.
+
+Theorem used here. Let k(x, y) = <phi(x), phi(y)> with phi(x) in R^D and |phi(x)| = 1. Then f_D = <sum_i
+phi(x_i), .>, its RKHS sensitivity is 1, and <w, phi(.)> with w ~ N(0, I) has covariance E <w, phi(x)> <w, phi(y)>
+= k(x, y): it is a path of that process. So the functional mechanism is, exactly, one Gaussian sum of
+the phi(x_i), and the path is a function that can be differentiated.
+
+The public code draws the process at the current points alone and detached from the graph, so that the
+generator follows the exact private gradient whatever the noise; scales the covariance by c and not by c^2;
+goes on without noise where a factorisation fails; hands private labels to the generator; and counts on
+Poisson sampling that it does not do. Here one function is released for the whole run, from all
+records, its noise is part of every gradient, and the labels of made images are uniform.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Self
+
+import torch
+from torch import Tensor
+
+from sfumato.contracts import Sampler, Synthesizer
+from sfumato.errors import UsageError
+from sfumato.networks.embedding import class_sizes
+from sfumato.networks.painting import Course, Paintings, paint
+from sfumato.privacy import Budget, GaussianSum, PrivateImages
+from sfumato.values import Images, Spec
+
+PUBLISHED_SIDE = 28  # pixels; the published widths are for images of this size
+
+
+@dataclass(frozen=True)
+class DPKernel(Synthesizer):
+    """Hyperparameters, all public.
+
+    The kernel is a mean of Gaussian kernels, for pixels in [-1, 1], times 1[y = y']. A step looks at a random part
+    of the frequencies: the same loss on average, for less work.
+    """
+
+    frequencies: int = 4_000
+    glimpse: int = 500  # frequencies that one step looks at
+    widths: tuple[float, ...] = (1.0, 2.0, 4.0, 8.0, 16.0)  # at 28 px; they grow with the image's side
+    count_share: float = 0.01  # the constant kernel's part of k: its witness is the size of a class
+    steps: int = 1_500
+    batch: int = 500
+    learning_rate: float = 5e-3
+    latent: int = 6
+    hidden: int = 256
+    codes: int = 16
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        whole = {"frequencies": self.frequencies, "glimpse": self.glimpse, "steps": self.steps, "batch": self.batch,
+                 "latent": self.latent, "hidden": self.hidden, "codes": self.codes}  # fmt: skip
+        for name, value in whole.items():
+            if not 1 <= value <= 1_000_000:
+                raise UsageError(f"Expected {name} from 1 to 1000000, got {value}.")
+        if not self.widths or min(self.widths) <= 0:
+            raise UsageError(f"Expected widths above 0, got {self.widths}.")
+        if not 0 < self.count_share < 1:
+            raise UsageError(f"Expected count_share between 0 and 1, got {self.count_share}.")
+        if self.learning_rate <= 0 or not 0 <= self.seed < 2**31:
+            raise UsageError(
+                f"Expected learning_rate > 0 and a seed below 2^31, got {self.learning_rate}, {self.seed}."
+            )
+
+    @classmethod
+    def for_task(cls, spec: Spec, budget: Budget) -> Self:
+        # One Gaussian release needs a noise of about 4 / epsilon; class sizes should be known to 5 %.
+        noise = 4 / budget.epsilon * len(spec.classes) / max(spec.count, 1)
+        share = min(0.1, max(0.01, (noise / 0.05) ** 2))
+        if spec.pixels <= 256:  # such images have few degrees of freedom, and should take seconds
+            return cls(frequencies=1_000, glimpse=250, count_share=share, steps=600, batch=200, latent=4, hidden=128)
+        return cls(count_share=share)
+
+    def plan(self, spec: Spec) -> Sequence[GaussianSum]:
+        return [GaussianSum(rounds=1, sampling=1.0)]
+
+    def seconds(self, spec: Spec) -> float:
+        area = (spec.height // 4 + 1) * (spec.width // 4 + 1)
+        generator_cost = self.hidden * (self.hidden + self.codes * area)  # multiplications for one image
+        training = self.steps * self.batch * (2 * spec.pixels * self.glimpse + 3 * generator_cost)
+        return 5 + 0.005 * self.steps + (spec.count * spec.pixels * self.frequencies + training) / 2.5e10
+
+    def fit(self, private: PrivateImages, public: Images | None) -> Sampler:
+        draw = torch.Generator().manual_seed(self.seed)
+        witness, trust = self.release(private, draw)
+
+        def loss(images: Tensor) -> Tensor:
+            part = witness.part(self.glimpse, draw)
+            return (trust * part.loss(images.flatten(2))).mean()
+
+        course = Course(self.steps, self.batch, self.learning_rate, self.latent, self.hidden, self.codes)
+        painter = paint(private.spec, course, loss, draw=draw, what="dp-kernel")
+        return Paintings(painter, private.spec.classes, seed=self.seed + 1)
+
+    def release(self, private: PrivateImages, draw: torch.Generator) -> tuple[Witness, Tensor]:
+        """The one functional release, of all classes; and how much of each class's function is not noise."""
+        spec, share = private.spec, self.count_share
+        (mechanism,) = private.ledger.calibrate(*self.plan(spec))
+        query = private.open(mechanism, purpose="witness function of each class")
+        omega = self._frequencies(spec, draw)
+
+        def contribution(image: Tensor, label: Tensor) -> Tensor:  # the representer k((x, y), .) in R^(1 + D)
+            count = image.new_full((1,), math.sqrt(share))
+            return torch.cat([count, math.sqrt(1 - share) * features(image.flatten(), omega)])
+
+        # f_D + s g: the noise of the sum is the process's path.
+        sums = query.per_class(contribution, l2_bound=1.0)  # (k, 1 + D)
+        noise = mechanism.noise_multiplier or 0.0
+        sizes = class_sizes(sums[:, 0], share=share, noise=noise)
+        means = sums[:, 1:] / (math.sqrt(1 - share) * sizes[:, None])
+        energy = means.shape[1] * (noise / sizes).square() / (1 - share)
+        return Witness(omega, means.float()), (1 / (1 + energy)).float()
+
+    def _frequencies(self, spec: Spec, draw: torch.Generator) -> Tensor:
+        """Draws of the spectral density of the mean of Gaussian kernels: each width in turn, equally often."""
+        widths = torch.tensor(self.widths).repeat(-(-self.frequencies // len(self.widths)))[: self.frequencies, None]
+        scale = math.sqrt(spec.pixels) / PUBLISHED_SIDE
+        return torch.randn(self.frequencies, spec.pixels, generator=draw) / (widths * scale)
+
+
+class Witness:
+    """f~(., y) = <m_y, phi(.)>: the noisy mean of kernels at the records of each class, as a function of images."""
+
+    def __init__(self, omega: Tensor, means: Tensor) -> None:
+        self.omega, self.means = omega, means  # (D/2, d), (k, D)
+
+    def __call__(self, images: Tensor) -> Tensor:  # (k, b, d) in [0, 1] -> (k, b)
+        return (features(images, self.omega) @ self.means[:, :, None])[..., 0]
+
+    def loss(self, images: Tensor) -> Tensor:
+        """For each class E k(Y, Y') - 2 E f~(Y) of (k, b, d): MMD^2 but for a constant; Y and Y' differ."""
+        made = features(images, self.omega)  # (k, b, D)
+        b, mean = made.shape[1], made.mean(dim=1)
+        pairs = (b * mean.square().sum(-1) - 1) / (b - 1)  # k(Y, Y) = 1 on the diagonal
+        return pairs - 2 * (mean * self.means).sum(-1)
+
+    def part(self, frequencies: int, draw: torch.Generator) -> Witness:
+        """The same function by a random part of its frequencies: right on average over the parts."""
+        total = len(self.omega)
+        if frequencies >= total:
+            return self
+        rows = torch.randperm(total, generator=draw)[:frequencies]
+        means = self.means[:, torch.cat([rows, rows + total])] * math.sqrt(total / frequencies)
+        return Witness(self.omega[rows], means)
+
+
+def features(images: Tensor, omega: Tensor) -> Tensor:
+    """phi(x) = sqrt(2/D) [cos(w_j^T (2x - 1)), sin(w_j^T (2x - 1))]; its norm is 1 for every x."""
+    angles = (2 * images - 1) @ omega.T  # (..., D/2)
+    return torch.cat([angles.cos(), angles.sin()], dim=-1) / math.sqrt(len(omega))

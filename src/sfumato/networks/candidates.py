@@ -1,0 +1,229 @@
+"""Where candidates come from: sources that make random images, and images like some that they are given.
+
+Each has two verbs. `random(count, spec, draw)` makes images out of nothing, and `vary(images, degree, draw)` makes
+one image like each given one, of any origin; a degree of 1 keeps little of it and 0 nearly all. All randomness is
+the caller's generator. Three sources: public images with augmentations, a simulator that paints leaf upon leaf
+(dead leaves: Lee, Mumford and Huang 2001; as a source: Lin et al. 2025), and a diffusion pipeline on disk.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+from torch import Generator, Tensor
+from torch.nn import functional as F
+
+from sfumato.errors import EnvironmentProblem, UsageError
+from sfumato.values import Images, Spec
+
+LEAVES = 8  # on a simulated picture, at most
+CHUNK = 256  # images painted at a time: their maps stay in the processor's cache
+SOURCES = ("auto", "public", "simulator", "pipeline")
+
+
+class Candidates(Protocol):
+    """A source; images are float32 (n, c, h, w) in [0, 1]."""
+
+    def random(self, count: int, spec: Spec, draw: Generator) -> Tensor: ...
+    def vary(self, images: Tensor, degree: float, draw: Generator) -> Tensor: ...
+
+
+def candidates(source: str, public: Images | None, weights: str = "") -> Candidates:
+    """The source of that name; "auto" is the public images where there are some, else the simulator."""
+    if source == "pipeline":
+        return Pipeline(load_pipeline(weights))
+    there = public is not None and len(public) > 0
+    if source == "simulator" or (source == "auto" and not there):
+        return Simulator()
+    if public is None or not there:
+        raise UsageError("Expected public images as candidates, got none.", fix="name some with --public")
+    return PublicImages(public.pixels)
+
+
+class PublicImages:
+    """Public images as they are; their variations are moved, mirrored, toned and blended with each other."""
+
+    def __init__(self, pixels: Tensor) -> None:
+        self.pixels = pixels  # uint8 (n, c, h, w)
+
+    def random(self, count: int, spec: Spec, draw: Generator) -> Tensor:
+        if tuple(self.pixels.shape[1:]) != spec.shape:
+            raise UsageError(f"Expected public images of shape {spec.shape}, got {tuple(self.pixels.shape[1:])}.")
+        orders = [torch.randperm(len(self.pixels), generator=draw) for _ in range(-(-count // len(self.pixels)))]
+        images = self.pixels[torch.cat(orders)[:count]].float() / 255
+        if len(orders) > 1:  # an image that is dealt again should not be the same one
+            images[len(self.pixels) :] = self.vary(images[len(self.pixels) :], 0.5, draw)
+        return images
+
+    def vary(self, images: Tensor, degree: float, draw: Generator) -> Tensor:
+        images = blended(images, degree, draw)
+        images = mirrored(images, degree, draw)
+        return toned(moved(images, degree, draw), degree, draw)
+
+
+class Simulator:
+    """Pictures of leaves (ellipses, boxes, bars, arcs, rings; plain, shaded or striped), one upon the other.
+
+    A variation bends the picture smoothly, which moves, turns and sizes its leaves, paints a leaf more or wipes one
+    out, and changes tone and sharpness; so it varies pictures that were not simulated just as well.
+    """
+
+    def random(self, count: int, spec: Spec, draw: Generator) -> Tensor:
+        sizes = [min(CHUNK, count - start) for start in range(0, count, CHUNK)]
+        return torch.cat([self._pictures(size, spec, draw) for size in sizes])
+
+    def vary(self, images: Tensor, degree: float, draw: Generator) -> Tensor:
+        return torch.cat([self._varied(part, degree, draw) for part in torch.split(images, CHUNK)])
+
+    def _pictures(self, count: int, spec: Spec, draw: Generator) -> Tensor:
+        _, ground = leaf(count, spec.shape, draw)
+        pictures = ground * chance(count, 0.5, draw)  # half of them on black
+        most = torch.randint(1, LEAVES + 1, (count, 1, 1, 1), generator=draw)
+        for number in range(LEAVES):
+            cover, paint = leaf(count, spec.shape, draw)
+            pictures = torch.lerp(pictures, paint, cover * (number < most))
+        return softened(pictures, between(-1.0, 0.5, count, draw).clamp(max=0))
+
+    def _varied(self, images: Tensor, degree: float, draw: Generator) -> Tensor:
+        count, shape = len(images), (images.shape[1], images.shape[2], images.shape[3])
+        images = moved(blended(images, degree, draw), degree, draw)
+        cover, paint = leaf(count, shape, draw, largest=0.1 + 0.4 * degree)
+        # Wiping out is painting with what is around: the picture without its detail.
+        wiped = softened(softened(images, -1.0), -1.0)
+        paint = torch.where(chance(count, 0.5, draw) > 0, paint, wiped)
+        images = torch.lerp(images, paint, cover * chance(count, 0.7 * degree, draw))
+        images = softened(images, degree * between(-1.0, 1.0, count, draw))
+        return toned(images, degree, draw)
+
+
+class Pipeline:
+    """An image-to-image pipeline with the call of diffusers: strength for degree, noise as what random images show."""
+
+    def __init__(self, pipeline: Any, *, side: int = 512, steps: int = 20, batch: int = 8, prompt: str = "") -> None:
+        self.pipeline, self.side, self.steps, self.batch, self.prompt = pipeline, side, steps, batch, prompt
+
+    def random(self, count: int, spec: Spec, draw: Generator) -> Tensor:
+        return self.vary(torch.rand(count, *spec.shape, generator=draw), 1.0, draw)
+
+    def vary(self, images: Tensor, degree: float, draw: Generator) -> Tensor:
+        made = [self._called(part, degree, draw) for part in torch.split(images, self.batch)]
+        shown = F.interpolate(torch.cat(made).float(), size=images.shape[2:], mode="bilinear", antialias=True)
+        return (shown if images.shape[1] == 3 else shown.mean(1, keepdim=True)).clamp(0, 1)
+
+    def _called(self, images: Tensor, degree: float, draw: Generator) -> Tensor:
+        large = F.interpolate(images.expand(-1, 3, -1, -1), size=(self.side, self.side), mode="bilinear")
+        seed = int(torch.randint(2**31, (1,), generator=draw))
+        answer = self.pipeline(
+            prompt=[self.prompt] * len(images), image=large, strength=min(1.0, max(degree, 1 / self.steps)),
+            num_inference_steps=self.steps, generator=Generator().manual_seed(seed), output_type="pt",
+        )  # fmt: skip
+        made: Tensor = answer.images
+        return made
+
+
+def load_pipeline(weights: str) -> Any:
+    """The pipeline in a folder; nothing is downloaded, and no file that could run code is read."""
+    if not weights or not Path(weights).is_dir():
+        raise UsageError(f"Expected weights as the folder of a diffusers pipeline, got {weights!r}.")
+    try:
+        from diffusers import (  # type: ignore[import-untyped,import-not-found,unused-ignore]
+            AutoPipelineForImage2Image,
+        )
+    except ImportError as error:
+        raise EnvironmentProblem(
+            "Expected the package diffusers for a pipeline, got none.", fix="pip install diffusers transformers"
+        ) from error
+    return AutoPipelineForImage2Image.from_pretrained(weights, local_files_only=True, use_safetensors=True)
+
+
+def between(low: float, high: float, count: int, draw: Generator) -> Tensor:
+    """One number for each image, to be broadcast over it."""
+    return low + (high - low) * torch.rand(count, 1, 1, 1, generator=draw)
+
+
+def chance(count: int, probability: float, draw: Generator) -> Tensor:
+    """1.0 for some of the images and 0.0 for the others."""
+    return (between(0, 1, count, draw) < probability).float()
+
+
+def leaf(count: int, shape: tuple[int, int, int], draw: Generator, *, largest: float = 1.0) -> tuple[Tensor, Tensor]:
+    """For each image one leaf: where it covers, (n, 1, h, w) in [0, 1], and its paint, (n, c, h, w)."""
+    channels, height, width = shape
+
+    def some(low: float, high: float) -> Tensor:
+        return between(low, high, count, draw)
+
+    # Leaves lie about the middle, as what a picture is of.
+    down, along = torch.linspace(-1, 1, height)[:, None], torch.linspace(-1, 1, width)
+    y, x = down - 0.5 * (some(-1, 1) + some(-1, 1)), along - 0.5 * (some(-1, 1) + some(-1, 1))
+    angle, pixel = some(0, math.pi), 2 / max(height, width)
+    long = some(math.log(max(pixel, 0.15 * largest)), math.log(max(2 * pixel, largest))).exp()
+    short = (long * some(-2, 0).exp()).clamp(min=0.75 * pixel)
+    u = (angle.cos() * x + angle.sin() * y) / long
+    v = (angle.cos() * y - angle.sin() * x) / short
+    bow = some(-1, 1) * chance(count, 0.5, draw) * long / short
+    v = torch.addcmul(v, bow, u.square().sub_(0.5), value=-1)  # an arc
+    u, v = u.square(), v.square()
+    oval, box = u + v, u.square().square() + v.square().square()
+    radius = torch.lerp(oval, box, chance(count, 0.5, draw) * some(0, 1))  # 1 on the edge
+    edge = short / (3 * pixel)  # about a pixel wide
+    cover = (edge * (1 - radius)).add_(0.5).clamp_(0, 1)
+    ring = chance(count, 0.25, draw)
+    cover = cover * (edge * (radius - 0.6) + 0.5 + 1e9 * (1 - ring)).clamp_(0, 1)
+    return cover, _paint(x, y, channels, some, draw)
+
+
+def _paint(x: Tensor, y: Tensor, channels: int, some: Callable[[float, float], Tensor], draw: Generator) -> Tensor:
+    """A colour with a shade and, on a third of the leaves, stripes across it."""
+    count = len(x)
+    colour = some(0, 1)
+    if channels > 1:
+        colour = colour + 0.6 * (torch.rand(count, channels, 1, 1, generator=draw) - 0.5)
+    stripes = torch.sin((some(-20, 20) * x + some(0, 6)) + some(-20, 20) * y)
+    shade = (0.4 * chance(count, 0.35, draw) * stripes).add_(some(-0.4, 0.4) * x).add_(some(-0.4, 0.4) * y)
+    return (colour + shade).clamp_(0, 1)
+
+
+def moved(images: Tensor, degree: float, draw: Generator) -> Tensor:
+    """Shifted, turned, sheared and zoomed, and bent by a smooth random field; the border is repeated."""
+    if not len(images):
+        return images
+    count = len(images)
+    turn = torch.eye(2) + 0.35 * degree * (2 * torch.rand(count, 2, 2, generator=draw) - 1)
+    shift = 0.3 * degree * (2 * torch.rand(count, 2, 1, generator=draw) - 1)
+    grid = F.affine_grid(torch.cat([turn, shift], dim=2), list(images.shape), align_corners=False)
+    field = 0.15 * degree * torch.randn(count, 2, 4, 4, generator=draw)
+    bend = F.interpolate(field, size=images.shape[2:], mode="bicubic", align_corners=True)
+    return F.grid_sample(images, grid + bend.movedim(1, 3), padding_mode="border", align_corners=False)
+
+
+def mirrored(images: Tensor, degree: float, draw: Generator) -> Tensor:
+    """Some of them left for right; a small degree keeps the side, which may be what matters."""
+    return torch.where(chance(len(images), 0.5 if degree >= 0.5 else 0.0, draw) > 0, images.flip(3), images)
+
+
+def toned(images: Tensor, degree: float, draw: Generator) -> Tensor:
+    """Brightness, contrast and, of colours, their balance."""
+    count, channels = images.shape[:2]
+    gain = (0.6 * degree * between(-1, 1, count, draw)).exp()
+    shift = 0.2 * degree * between(-1, 1, count, draw)
+    if channels > 1:
+        gain = gain * (0.3 * degree * (2 * torch.rand(count, channels, 1, 1, generator=draw) - 1)).exp()
+    curve = (0.5 * degree * between(-1, 1, count, draw)).exp()
+    return (gain * images.clamp(0, 1).pow(curve) + shift).clamp(0, 1)
+
+
+def blended(images: Tensor, degree: float, draw: Generator) -> Tensor:
+    """Some of them mixed with another of them: half and half at degree 1."""
+    other = images[torch.randperm(len(images), generator=draw)]
+    return torch.lerp(images, other, chance(len(images), 0.5, draw) * between(0, 0.5 * degree, len(images), draw))
+
+
+def softened(images: Tensor, amount: Tensor | float) -> Tensor:
+    """Sharper where the amount is above 0, and blurred where it is below."""
+    smooth = F.avg_pool2d(F.pad(images, (1, 1, 1, 1), mode="replicate"), 3, stride=1)
+    return (images + amount * (images - smooth)).clamp(0, 1)

@@ -1,0 +1,238 @@
+"""P3GM: bounded rows, noise that is taken off, a mixture that follows the data, and nothing exact in the model."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from sklearn.datasets import load_digits
+from sklearn.linear_model import LogisticRegression
+
+from sfumato.errors import UsageError
+from sfumato.methods.p3gm import (
+    P3GM,
+    Mixture,
+    Sampled,
+    beliefs,
+    cosine_waves,
+    maximised,
+    packed,
+    positive,
+    shortened,
+    spikes,
+    towards,
+    unpacked,
+)
+from sfumato.privacy import Budget, Ledger, PrivateImages, SeededNoise
+from sfumato.values import Spec
+
+from toys import ToySource
+
+CLASSES = ("left", "right", "all")
+DIGITS = tuple("0123456789")
+
+
+def halves(count: int = 300) -> ToySource:
+    """Three kinds of 8x8 picture: bright on the left, on the right, everywhere; brightness varies."""
+    rng = np.random.default_rng(0)
+    labels = np.arange(count) % 3
+    masks = np.zeros((3, 1, 8, 8))
+    masks[0, ..., :4], masks[1, ..., 4:], masks[2] = 1, 1, 1
+    return ToySource(masks[labels] * rng.integers(120, 250, (count, 1, 1, 1)), labels, CLASSES)
+
+
+def digits() -> tuple[ToySource, np.ndarray, np.ndarray]:
+    """The handwritten digits of scikit-learn: most to learn from, the last to judge by."""
+    pixels, labels = load_digits(return_X_y=True)
+    grey = np.clip(pixels * 16, 0, 255).reshape(-1, 1, 8, 8)
+    return ToySource(grey[:1400], labels[:1400], DIGITS), grey[1400:], labels[1400:]
+
+
+def fitted(method: P3GM, source: ToySource, epsilon: float) -> tuple[Sampled, Ledger]:
+    ledger = Ledger(Budget(epsilon, 1e-4))
+    private = PrivateImages.seal(source, ledger, noise=SeededNoise(0))
+    sampler = method.fit(private, None)
+    private.close()
+    return sampler, ledger
+
+
+def lesson(method: P3GM, epsilon: float) -> float:
+    """How many real digits a linear classifier knows that has seen only released ones."""
+    source, held_out, labels = digits()
+    images = fitted(method, source, epsilon)[0](torch.arange(1_500) % 10)
+    student = LogisticRegression(max_iter=300).fit(images.unit().flatten(1).numpy(), images.labels.numpy())
+    return float(student.score(held_out.reshape(len(held_out), -1) / 255, labels))
+
+
+def test_the_norm_of_a_packed_row_is_the_squared_norm_of_its_vector() -> None:
+    draw = torch.Generator().manual_seed(0)
+    for x in (*torch.randn(20, 7, generator=draw), torch.eye(7)[3], torch.zeros(7)):
+        assert packed(x, 0.5).norm().item() == pytest.approx(x.square().sum().item() + 0.25, rel=1e-5)
+
+
+def test_no_entry_is_released_twice_and_all_come_back() -> None:
+    x = torch.tensor([1.0, -2.0, 3.0])
+    assert len(packed(x, 2.0)) == 4 * 5 // 2
+    u = torch.tensor([1.0, -2.0, 3.0, 2.0])
+    torch.testing.assert_close(unpacked(packed(x, 2.0)[None].double())[0], torch.outer(u, u).double())
+
+
+def test_a_row_by_hand() -> None:
+    assert packed(torch.tensor([3.0]), 2.0).tolist() == pytest.approx([9.0, 6 * math.sqrt(2), 4.0])
+
+
+def test_no_latent_and_no_image_is_longer_than_its_bound() -> None:
+    assert shortened(torch.full((4,), 1e6), 3.0).norm().item() == pytest.approx(3.0)
+    assert shortened(torch.tensor([1.0, 2.0]), 3.0).tolist() == [1.0, 2.0]
+    encoder = fitted(P3GM(components=1), halves(), 1.0)[0]._decoder.encoder
+    for image in (torch.zeros(1, 8, 8), torch.ones(1, 8, 8), torch.rand(1, 8, 8, generator=torch.Generator())):
+        assert encoder(image).norm().item() <= encoder.longest * (1 + 1e-6)
+
+
+@pytest.mark.parametrize("shape", [(1, 8, 8), (3, 8, 8), (1, 28, 28), (3, 64, 64)])
+def test_waves_are_orthonormal_and_begin_with_the_longest(shape: tuple[int, int, int]) -> None:
+    waves = cosine_waves(shape, 100)
+    torch.testing.assert_close(waves @ waves.T, torch.eye(len(waves)), atol=1e-5, rtol=0)
+    torch.testing.assert_close(waves[0], torch.full_like(waves[0], 1 / math.sqrt(math.prod(shape))))
+    if math.prod(shape) == 64:
+        torch.testing.assert_close(waves.T @ waves, torch.eye(64), atol=1e-5, rtol=0)
+
+
+def test_shrinkage_finds_a_spike_in_noise_and_nothing_in_noise_alone() -> None:
+    draw = torch.Generator().manual_seed(0)
+    size, noise = 200, 0.1
+    matrix = torch.randn(size, size, generator=draw, dtype=torch.float64)
+    pure = noise * (matrix + matrix.T) / math.sqrt(2)
+    assert int((spikes(pure, noise)[0] > 0).sum()) <= 2  # the edge itself wavers a little
+    direction = torch.nn.functional.normalize(torch.randn(size, generator=draw, dtype=torch.float64), dim=0)
+    edge = 2 * noise * math.sqrt(size)
+    values, vectors = spikes(pure + 1.5 * edge * torch.outer(direction, direction), noise)
+    # y = s + (edge/2)^2 / s and sqrt(y^2 - edge^2) = s - (edge/2)^2 / s
+    assert values[0].item() == pytest.approx(edge * (1.5 - 1 / 6), rel=0.08)
+    assert (vectors[:, 0] @ direction).square().item() == pytest.approx(1 - 1 / 9, abs=0.05)
+
+
+def test_what_is_mostly_noise_gives_way_to_the_prior() -> None:
+    draw = torch.Generator().manual_seed(0)
+    found = torch.randn(50, 30, generator=draw)
+    assert towards(torch.zeros(50, 30), found, torch.ones(50), dims=1).square().mean() < 0.15
+    assert torch.equal(towards(torch.zeros(50, 30), found, torch.zeros(50), dims=1), found)
+
+
+def test_beliefs_are_those_of_bayes() -> None:
+    mixture = Mixture(
+        torch.tensor([[1.0, 3.0]]).double(),
+        torch.tensor([[[0.0], [2.0]]]).double(),
+        torch.tensor([[[[1.0]], [[4.0]]]]).double(),
+        torch.zeros(1, 2),
+    )
+    densities = torch.tensor([1 * math.exp(-0.5), 3 / 2 * math.exp(-1 / 8)])
+    got = beliefs(mixture)(torch.tensor([1.0]), torch.tensor(0))
+    torch.testing.assert_close(got, densities / densities.sum())
+
+
+def test_components_add_up_to_their_class() -> None:
+    whole = torch.tensor([[2.0, 0.3], [0.3, 1.0]]).double()
+    classes = Mixture(torch.ones(1, 1), torch.zeros(1, 1, 2).double(), whole[None, None], torch.zeros(1, 1))
+    means = torch.tensor([[[1.0, 0.0], [-1.0, 0.0]]]).double()
+    loud = torch.full((1, 2), 1e3).double()  # covariances that say nothing, beside exact means
+    found = Mixture(torch.ones(1, 2).double(), means, torch.zeros(1, 2, 2, 2).double(), loud)
+    made = maximised(found, classes, 1e9, 1e-6)
+    between = torch.einsum("ja,jb->ab", made.means[0], made.means[0]) / 2
+    torch.testing.assert_close(made.covariances[0, 1] + between, whole)
+    assert torch.linalg.eigvalsh(positive(-whole, 0.1)).min().item() == pytest.approx(0.1)
+
+
+@pytest.mark.parametrize("decoder", ["linear", "network"])
+@pytest.mark.parametrize("components", [1, 2])
+def test_samples_follow_the_data_without_noise(decoder: str, components: int) -> None:
+    source = halves()
+    wide = P3GM(components=components, reach=1.0, radius=3.0, coefficients=64)
+    method = replace(wide, decoder=decoder, steps=20, sampling=0.5, learning_rate=0.05)
+    images = fitted(method, source, math.inf)[0](torch.arange(600) % 3)
+    for c in range(3):
+        theirs = torch.from_numpy(source.pixels[source.labels == c]).float().mean(0) / 255
+        assert (images.unit()[images.labels == c].mean(0) - theirs).abs().mean() < 0.03
+
+
+def test_the_network_begins_as_the_linear_decoder_and_learns_beyond_it() -> None:
+    source, held_out, _ = digits()
+    method = P3GM(components=1, latent=8, decoder="network", steps=60, sampling=0.3, learning_rate=0.05)
+    sampler = fitted(method, source, math.inf)[0]
+    painter, pixels = sampler._decoder, torch.from_numpy(held_out).float() / 255
+    z = torch.stack([painter.encoder(image) for image in pixels])
+    trained = (painter.paint(z) - pixels.flatten(1)).square().mean()
+    with torch.no_grad():
+        painter.last.weight.zero_()
+    torch.testing.assert_close(painter(z), z @ painter.encoder.directions.T)
+    linear = (painter.paint(z) - pixels.flatten(1)).square().mean()
+    assert trained < 0.97 * linear
+
+
+@pytest.mark.parametrize(("decoder", "epsilon"), [("linear", 10.0), ("network", math.inf)])
+def test_released_digits_teach(decoder: str, epsilon: float) -> None:
+    source = digits()[0]
+    method = replace(P3GM.for_task(source.spec, Budget(epsilon, 1e-4)), decoder=decoder, steps=60)
+    assert lesson(method, epsilon) > 0.75
+
+
+def test_the_mean_in_the_model_is_as_noisy_as_was_paid_for() -> None:
+    """The public code keeps the exact mean of the private images; here a small budget hides it."""
+    source = halves()
+    exact = torch.from_numpy(source.pixels).float().flatten(1).mean(0) / 255
+    errors = []
+    for epsilon in (math.inf, 0.05):
+        encoder = fitted(P3GM(components=1, reach=1.0), source, epsilon)[0]._decoder.encoder
+        errors.append((encoder.mean @ encoder.waves + encoder.centre - exact).norm().item())
+    assert errors[0] < 1e-2
+    assert errors[1] > 1.0
+
+
+def test_what_is_not_used_is_not_paid_for() -> None:
+    spec = halves().spec
+    assert [m.rounds for m in P3GM(components=1).plan(spec)] == [1, 1]
+    assert [m.rounds for m in P3GM(components=2, rounds=3).plan(spec)] == [1, 4]
+    charged = fitted(P3GM(components=2, decoder="network", steps=3, sampling=0.5), halves(), math.inf)[1].charges
+    assert [c.purpose for c in charged] == ["second moments", "mixture", "decoder"]
+
+
+def test_the_same_answers_give_the_same_bytes_whatever_the_global_seed() -> None:
+    method = P3GM(components=2, decoder="network", steps=3, sampling=0.5)
+    made = []
+    for seed in (1, 2):
+        torch.manual_seed(seed)
+        before = torch.get_rng_state()
+        made.append(fitted(method, halves(), 1.0)[0](torch.arange(30) % 3).pixels)
+        assert torch.equal(before, torch.get_rng_state())
+    assert torch.equal(made[0], made[1])
+    assert not torch.equal(made[0], fitted(replace(method, seed=1), halves(), 1.0)[0](torch.arange(30) % 3).pixels)
+
+
+@pytest.mark.parametrize("epsilon", [0.2, 10.0])
+def test_colour_an_empty_class_and_many_classes_are_no_trouble(epsilon: float) -> None:
+    rng = np.random.default_rng(0)
+    source = ToySource(rng.integers(0, 256, (90, 3, 16, 12)), np.arange(90) % 40, tuple(map(str, range(50))))
+    images = fitted(P3GM(components=2, coefficients=60), source, epsilon)[0](torch.tensor([49, 0, 3]))
+    assert images.pixels.shape == (3, 3, 16, 12)
+    assert images.labels.tolist() == [49, 0, 3]
+
+
+def test_defaults_follow_public_facts() -> None:
+    few, many = Spec(1_400, 1, 8, 8, DIGITS), Spec(60_000, 1, 28, 28, DIGITS)
+    assert P3GM.for_task(few, Budget(1.0, 1e-4)).components == 1
+    assert P3GM.for_task(many, Budget(1.0, 1e-5)).components == 1
+    assert P3GM.for_task(many, Budget(math.inf, 1e-5)).components == 10
+    assert P3GM().seconds(few) < P3GM().seconds(many)
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [{"decoder": "deep"}, {"coefficients": 631}, {"latent": 0}, {"centre": 1.5}, {"reach": 0.0}, {"sampling": 1.1},
+     {"pca_share": -1.0}, {"radius": math.nan}, {"seed": -1}],
+)  # fmt: skip
+def test_bad_settings_are_refused(setting: dict[str, object]) -> None:
+    with pytest.raises(UsageError, match="Expected"):
+        P3GM(**setting)

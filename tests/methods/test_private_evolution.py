@@ -1,0 +1,221 @@
+"""Private Evolution: honest votes, a threshold from known noise, evolution that works, and nothing said beside."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import math
+
+import numpy as np
+import pytest
+import torch
+from sklearn.datasets import load_digits
+from sklearn.linear_model import LogisticRegression
+
+from sfumato.errors import UsageError
+from sfumato.methods.private_evolution import PrivateEvolution, embedding, nearest, resampled, shares
+from sfumato.networks.candidates import Simulator
+from sfumato.privacy import Budget, GaussianSum, Ledger, PrivateImages, SeededNoise
+from sfumato.values import Images, Spec
+
+from toys import ToySource
+
+CLASSES = ("left", "right", "all")
+SMALL = PrivateEvolution(steps=4, population=30, dimensions=32)
+
+
+def halves(count: int = 300) -> ToySource:
+    """Three kinds of 8x8 picture: bright on the left, on the right, everywhere; brightness varies."""
+    rng = np.random.default_rng(0)
+    labels = np.arange(count) % 3
+    masks = np.zeros((3, 1, 8, 8))
+    masks[0, ..., :4], masks[1, ..., 4:], masks[2] = 1, 1, 1
+    return ToySource(masks[labels] * rng.integers(120, 250, (count, 1, 1, 1)), labels, CLASSES)
+
+
+def fitted(
+    method: PrivateEvolution, records: ToySource, epsilon: float, public: Images | None = None, **more: object
+) -> Images:
+    private = PrivateImages.seal(records, Ledger(Budget(epsilon, 1e-4)), noise=SeededNoise(0))
+    sampler = method.fit(private, public, **more)  # type: ignore[arg-type]
+    private.close()
+    return sampler(torch.arange(300) % len(records.spec.classes))
+
+
+def votes_of(source: ToySource, table: torch.Tensor) -> torch.Tensor:
+    """Exact votes of pixels as features."""
+    private = PrivateImages.seal(source, Ledger(Budget(math.inf, 1e-5)))
+    query = private.mapped(lambda image: image.flatten()[:, None, None]).open(
+        GaussianSum(noise_multiplier=0.0), purpose="test"
+    )
+    return query.histogram(nearest(table), bins=table.shape[0] * table.shape[1])
+
+
+def test_a_record_votes_once_for_the_nearest_candidate_of_its_class():
+    rng = np.random.default_rng(1)
+    source = ToySource(rng.integers(0, 256, (90, 1, 3, 3)), np.arange(90) % 3, CLASSES)
+    table = torch.rand(3, 7, 9, generator=torch.Generator().manual_seed(0))
+    seen = torch.from_numpy(source.pixels).reshape(90, 9).float().div(255).half().float()
+    expected = torch.zeros(3, 7)
+    for features, label in zip(seen, source.labels, strict=True):
+        expected[label, (table[label] - features).square().sum(1).argmin()] += 1
+    votes = votes_of(source, table)
+    torch.testing.assert_close(votes, expected.flatten().double(), atol=1e-4, rtol=0)
+    gone = votes - votes_of(source.without(5), table)
+    assert sorted(gone.round().tolist()) == [0.0] * 20 + [1.0]
+    assert float(gone.norm()) <= 1
+
+
+def test_the_threshold_cuts_what_is_noise():
+    votes = torch.tensor([[10.0, 3.0, 6.0], [1.0, 0.6, 0.2], [-1.0, -3.0, -2.0]])
+    worth = shares(votes, threshold=4.0)
+    expected = [[6 / 8, 0, 2 / 8], [5 / 6, 1 / 6, 0], [1 / 3, 1 / 3, 1 / 3]]
+    torch.testing.assert_close(worth, torch.tensor(expected))
+
+
+def test_resampling_keeps_shares_and_never_draws_the_dead():
+    weights = torch.tensor([0.0, 0.5, 0.25, 0.0, 0.25, 0.0])
+    for seed in range(200):
+        drawn = resampled(weights, 8, torch.Generator().manual_seed(seed))
+        assert torch.bincount(drawn, minlength=6).tolist() == [0, 4, 2, 0, 2, 0]
+    assert len(resampled(weights, 0, torch.Generator())) == 0
+
+
+def test_the_feature_space_tells_black_on_white_from_white_on_black():
+    draw = torch.Generator().manual_seed(0)
+    for shape in ((1, 28, 28), (3, 32, 32), (1, 8, 8), (3, 64, 48)):
+        embed = embedding(Spec(9, *shape, ("a",)), 16, draw)
+        pictures = Simulator().random(30, Spec(9, *shape, ("a",)), draw)
+        here, bright, other = embed(pictures), embed(0.95 * pictures), embed(1 - pictures)
+        assert here.shape == other.shape
+        assert ((here - bright).norm(dim=1) < (here - other).norm(dim=1)).all()
+
+
+@pytest.mark.parametrize("epsilon", [10.0, math.inf])
+def test_evolution_finds_what_the_classes_look_like(epsilon: float):
+    images = fitted(dataclasses.replace(SMALL, steps=8), halves(), epsilon)
+    left, right = images.unit()[..., :4].mean((1, 2, 3)), images.unit()[..., 4:].mean((1, 2, 3))
+    assert (left - right)[images.labels == 0].mean() > 0.3
+    assert (right - left)[images.labels == 1].mean() > 0.3
+    assert torch.minimum(left, right)[images.labels == 2].mean() > 0.4
+
+
+def test_released_digits_teach_a_classifier():
+    digits = load_digits()
+    pixels, labels = (digits.images * 15.9).astype(np.uint8)[:, None], digits.target
+    source = ToySource(pixels[:1400], labels[:1400], tuple("0123456789"))
+    method = PrivateEvolution.for_task(source.spec, Budget(10.0, 1e-4))
+    images = fitted(method, source, 10.0)
+    pupil = LogisticRegression(max_iter=300).fit(images.unit().flatten(1).numpy(), images.labels.numpy())
+    assert pupil.score(pixels[1400:].reshape(-1, 64) / 255, labels[1400:]) > 0.6
+
+
+def test_every_round_is_charged_and_every_charged_round_is_asked():
+    ledger = Ledger(Budget(1.0, 1e-4))
+    private = PrivateImages.seal(halves(), ledger)
+    SMALL.fit(private, None)
+    (charge,) = ledger.charges
+    assert charge.mechanism.rounds == SMALL.steps
+    assert charge.mechanism.sampling == 1.0
+    assert ledger.unbegun(charge) == 0
+
+
+def test_nothing_is_written_beside_the_answers(capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture):
+    with caplog.at_level(logging.DEBUG):
+        fitted(SMALL, halves(), 1.0)
+    assert not caplog.records  # the published code logs exact counts and a private FID here
+    assert capfd.readouterr() == ("", "")
+
+
+def test_classes_are_public_whoever_is_in_them():
+    source = halves()
+    gone = ToySource(source.pixels, np.where(source.labels == 1, 0, source.labels), CLASSES)
+    images = fitted(SMALL, gone, 1.0)
+    assert torch.bincount(images.labels).tolist() == [100, 100, 100]
+    assert len(images.pixels[images.labels == 1].flatten(1).unique(dim=0)) > 10
+    alone = ToySource(source.pixels, source.labels * 0, ("only",))
+    assert len(fitted(SMALL, alone, math.inf)) == 300
+
+
+def test_the_same_answers_give_the_same_bytes_whatever_the_global_seed():
+    torch.manual_seed(1)
+    first = fitted(SMALL, halves(), 1.0)
+    torch.manual_seed(2)
+    before = torch.get_rng_state()
+    second = fitted(SMALL, halves(), 1.0)
+    assert torch.equal(first.pixels, second.pixels)
+    assert torch.equal(before, torch.get_rng_state())
+    assert not torch.equal(first.pixels, fitted(dataclasses.replace(SMALL, seed=1), halves(), math.inf).pixels)
+
+
+def test_any_number_of_images_in_any_order_of_labels():
+    private = PrivateImages.seal(halves(), Ledger(Budget(math.inf, 1e-4)))
+    sampler = SMALL.fit(private, None)
+    private.close()
+    labels = torch.tensor([2, 0, 0, 1, 2])
+    first, second = sampler(labels), sampler(labels)
+    assert torch.equal(first.labels, labels)
+    assert not torch.equal(first.pixels, second.pixels)
+    assert len(sampler(labels[:0])) == 0
+    assert sampler(torch.ones(2_500, dtype=torch.int64)).pixels.shape == (2_500, 1, 8, 8)
+
+
+def test_public_images_are_the_candidates_where_they_are_given():
+    stripes = torch.zeros(100, 1, 8, 8, dtype=torch.uint8)
+    stripes[:, :, ::2] = torch.arange(100, 200, dtype=torch.uint8)[:, None, None, None]
+    public = Images(stripes, torch.zeros(100).long(), ("x",))
+    still = dataclasses.replace(SMALL, steps=1, first_degree=0.0, last_degree=0.0)
+    images = fitted(still, halves(), math.inf, public)
+    assert {p.numpy().tobytes() for p in images.pixels} <= {p.numpy().tobytes() for p in stripes}
+    with pytest.raises(UsageError, match="Expected public images"):
+        fitted(dataclasses.replace(SMALL, source="public"), halves(), 1.0)
+
+
+def test_a_sampler_may_make_the_first_population_and_anyone_the_variations():
+    class Still:
+        def random(self, count: int, spec: Spec, draw: torch.Generator) -> torch.Tensor:
+            raise AssertionError("the first population was given")
+
+        def vary(self, images: torch.Tensor, degree: float, draw: torch.Generator) -> torch.Tensor:
+            return images
+
+    def sampler(labels: torch.Tensor) -> Images:
+        pixels = (labels * 50 + 10).to(torch.uint8)[:, None, None, None].expand(-1, 1, 8, 8)
+        return Images(pixels, labels, CLASSES)
+
+    images = fitted(SMALL, halves(), math.inf, first=sampler, source=Still())
+    assert torch.equal(images.pixels[:, 0, 0, 0].long(), images.labels * 50 + 10)
+
+
+def test_with_lookahead_a_candidate_stands_where_its_variations_are():
+    ahead = dataclasses.replace(SMALL, lookahead=3)
+    assert not torch.equal(fitted(ahead, halves(), math.inf).pixels, fitted(SMALL, halves(), math.inf).pixels)
+    sure = dataclasses.replace(ahead, first_degree=0.0, last_degree=0.0)  # a variation is the candidate itself
+    table = [m._table(torch.rand(2, 5, 1, 8, 8, generator=torch.Generator().manual_seed(0)), Simulator(), 0.0,
+                      lambda images: images.flatten(1), torch.Generator())
+             for m in (sure, dataclasses.replace(sure, lookahead=0))]  # fmt: skip
+    torch.testing.assert_close(table[0], table[1], atol=1e-4, rtol=0)
+
+
+def test_defaults_follow_public_facts():
+    budget = Budget(1.0, 1e-5)
+    many = PrivateEvolution.for_task(Spec(60_000, 1, 28, 28, ("a",) * 10), budget)
+    few = PrivateEvolution.for_task(Spec(1_400, 1, 8, 8, ("a",) * 10), budget)
+    assert many.population * 10 <= 10_000
+    assert few.steps < many.steps
+    assert few.population < many.population
+    loose = PrivateEvolution.for_task(Spec(60_000, 1, 28, 28, ("a",) * 10), Budget(math.inf, 1e-5))
+    assert loose.population == many.population == 1_000
+    huge = PrivateEvolution.for_task(Spec(10**6, 1, 28, 28, ("a",) * 10), budget)
+    assert huge.population == 500  # for time's sake
+    assert few.seconds(Spec(1_400, 1, 8, 8, ("a",) * 10)) < many.seconds(Spec(60_000, 1, 28, 28, ("a",) * 10))
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"steps": 0}, {"population": 1}, {"source": "internet"}, {"lookahead": -1}, {"threshold": -1.0}, {"kept": 1.0},
+     {"first_degree": 1.5}, {"first_degree": 0.1, "last_degree": 0.2}, {"dimensions": 0}, {"seed": -1}],
+)  # fmt: skip
+def test_bad_settings_are_refused(wrong: dict[str, object]):
+    with pytest.raises(UsageError, match="Expected"):
+        dataclasses.replace(SMALL, **wrong)  # type: ignore[arg-type]
