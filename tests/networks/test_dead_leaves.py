@@ -38,7 +38,7 @@ def test_detail_stays_on_the_object_and_leaves_some_images_nearly_alone() -> Non
     outside = made * (images == 0)
     assert (outside.amax((1, 2, 3)) < 1e-3).float().mean() > 0.8  # a tenth may keep some
     inside = made[..., 8:20, 8:20]
-    assert inside.std((1, 2, 3)).quantile(0.7) > 0.1
+    assert inside.std((1, 2, 3)).quantile(0.7) > 0.05
     assert ((inside - 0.6).abs().amax((1, 2, 3)) < 0.01).float().mean() > 0.02
     assert made.min() >= 0
     assert made.max() <= 1

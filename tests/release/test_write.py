@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -70,8 +71,11 @@ def test_the_folder_holds_only_public_things(pristine: Path) -> None:
         "README.md", "SHA256SUMS", "certificate.json", "data/train-00000-of-00001.parquet", "preview.png",
     ]  # fmt: skip
     everything = b"".join(contents(pristine).values())
-    for secret in (str(pristine.parent).encode(), os.uname().nodename.encode(), b"tEXt", b"eXIf", b"tIME"):
+    for secret in (str(pristine.parent).encode(), b"tEXt", b"eXIf", b"tIME"):
         assert secret not in everything
+    # a host may have a name of two letters, which stand side by side in many a compressed picture
+    words = b"".join(contents(pristine)[name] for name in ("README.md", "SHA256SUMS", "certificate.json"))
+    assert not re.search(rb"\b" + re.escape(os.uname().nodename.encode()) + rb"\b", words)
 
 
 def test_datasets_opens_it_as_it_is(pristine: Path, tmp_path: Path) -> None:
