@@ -16,18 +16,18 @@ def test_packing_keeps_the_norm_and_the_matrix() -> None:
     row = moments.packed(vector)
     assert row.shape == (17 * 18 // 2,)
     torch.testing.assert_close(row.norm(), vector.square().sum())
-    torch.testing.assert_close(moments.unpacked(row, 17), torch.outer(vector, vector))
+    torch.testing.assert_close(moments.unpacked(row), torch.outer(vector, vector))
 
 
 def test_packed_noise_is_a_symmetric_matrix_that_is_quieter_off_the_diagonal() -> None:
-    matrices = moments.unpacked(torch.randn(20_000, 3, generator=DRAW), 2)
+    matrices = moments.unpacked(torch.randn(20_000, 3, generator=DRAW))
     torch.testing.assert_close(
         matrices.std(0), torch.tensor([[1, math.sqrt(0.5)], [math.sqrt(0.5), 1]]), atol=0.02, rtol=0
     )
 
 
 def noise_matrix(size: int, deviation: float) -> torch.Tensor:
-    return moments.unpacked(deviation * math.sqrt(2) * torch.randn(size * (size + 1) // 2, generator=DRAW), size)
+    return moments.unpacked(deviation * math.sqrt(2) * torch.randn(size * (size + 1) // 2, generator=DRAW))
 
 
 def test_axes_that_stand_out_are_found_with_their_variances() -> None:

@@ -19,7 +19,9 @@ from torch import Tensor, nn
 
 from sfumato.contracts import Sampler, Synthesizer
 from sfumato.errors import UsageError
+from sfumato.networks import moments
 from sfumato.networks.embedding import class_sizes
+from sfumato.networks.moments import shortened, unpacked
 from sfumato.privacy import Budget, GaussianSum, PrivateImages, Query, noisy_gradient
 from sfumato.progress import track
 from sfumato.values import Images, Spec
@@ -154,23 +156,9 @@ def cosine_waves(shape: tuple[int, int, int], count: int) -> Tensor:
     return torch.einsum("dc,dh,dw->dchw", *along).flatten(1)
 
 
-def shortened(vector: Tensor, longest: float) -> Tensor:
-    return cast(Tensor, vector * (longest / vector.norm(dim=-1, keepdim=True).clamp(min=longest)))
-
-
 def packed(x: Tensor, one: float) -> Tensor:
-    """u u^T of u = (x, one), each entry once; off the diagonal times sqrt(2), so that its norm is |u|^2."""
-    u = torch.cat([x, x.new_full((1,), one)])
-    i, j = torch.triu_indices(len(u), len(u))
-    return u[i] * u[j] * torch.where(i == j, 1.0, math.sqrt(2))
-
-
-def unpacked(rows: Tensor) -> Tensor:
-    """Symmetric matrices (..., n, n) of packed ones (..., n (n + 1) / 2)."""
-    size = (math.isqrt(8 * rows.shape[-1] + 1) - 1) // 2
-    upper, (i, j) = rows.new_zeros(*rows.shape[:-1], size, size), torch.triu_indices(size, size)
-    upper[..., i, j] = torch.where(i == j, 0.5, math.sqrt(0.5)) * rows
-    return upper + upper.mT
+    """u u^T of u = (x, one), each entry once, as a row of norm |u|^2."""
+    return moments.packed(torch.cat([x, x.new_full((1,), one)]))
 
 
 def spikes(noisy: Tensor, noise: float) -> tuple[Tensor, Tensor]:
@@ -215,9 +203,9 @@ class Mixture(NamedTuple):
 
 def gaussians(sums: Tensor, one: float, query: Query, bound: float) -> Mixture:
     """Out of noisy sums of packed rows; the noise is that much on the diagonal, and 1 / sqrt(2) of it elsewhere."""
-    moments, noise = unpacked(sums), (query.mechanism.noise_multiplier or 0.0) * bound
-    sizes = class_sizes(moments[..., -1, -1], share=one**4, noise=noise)
-    means, seconds = moments[..., :-1, -1] / (one * sizes[..., None]), moments[..., :-1, :-1] / sizes[..., None, None]
+    found, noise = unpacked(sums), (query.mechanism.noise_multiplier or 0.0) * bound
+    sizes = class_sizes(found[..., -1, -1], share=one**4, noise=noise)
+    means, seconds = found[..., :-1, -1] / (one * sizes[..., None]), found[..., :-1, :-1] / sizes[..., None, None]
     return Mixture(sizes, means, seconds - means[..., :, None] * means[..., None, :], noise / math.sqrt(2) / sizes)
 
 

@@ -152,7 +152,7 @@ class Sfumato(Synthesizer):
             return moments.packed(moments.shortened(away(z, label), spread) / spread)
 
         pooled = coded.open(asked["moments"], purpose="moments")(second, l2_bound=1.0).float()
-        matrix = moments.unpacked(pooled * unit / spec.count, len(code.coarse))
+        matrix = moments.unpacked(pooled * unit / spec.count)
         deviation = noise["moments"] * unit / spec.count / math.sqrt(2)
         axes, variances = moments.spectrum(matrix, deviation=deviation, most=self.axes)  # (d, r), (r,)
 
@@ -162,7 +162,7 @@ class Sfumato(Synthesizer):
         own = coded.open(asked["own moments"], purpose="own moments").per_class(
             lambda z, label: moments.packed(along(z, label)), l2_bound=1.0
         )
-        matrices = moments.unpacked(own.float() * (unit / sizes)[:, None], len(variances))
+        matrices = moments.unpacked(own.float() * (unit / sizes)[:, None])
         deviations = noise["own moments"] * unit / sizes / math.sqrt(2)
         found = [moments.class_covariance(matrices[c], variances, deviation=float(deviations[c])) for c in range(k)]
         turned, varied = torch.stack([f[1] for f in found]), torch.stack([f[0] for f in found])  # (k, r, r), (k, r)

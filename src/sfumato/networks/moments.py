@@ -37,8 +37,9 @@ def packed(vector: Tensor) -> Tensor:
     return vector[rows] * vector[columns] * weights
 
 
-def unpacked(rows: Tensor, size: int) -> Tensor:
-    """Symmetric matrices (..., size, size) of packed rows (..., size (size + 1) / 2)."""
+def unpacked(rows: Tensor) -> Tensor:
+    """Symmetric matrices (..., n, n) of packed rows (..., n (n + 1) / 2)."""
+    size = (math.isqrt(8 * rows.shape[-1] + 1) - 1) // 2
     down, across = torch.triu_indices(size, size)
     values = rows * torch.where(down == across, 1.0, math.sqrt(0.5))
     matrices = rows.new_zeros(*rows.shape[:-1], size, size)
