@@ -44,7 +44,7 @@ def main() -> NoReturn:
 
 
 def _keep_memory() -> None:
-    """Let glibc keep what is freed for the next tensor: giving pages back and fetching others takes half the time."""
+    """Let glibc keep what is freed for the next tensor: giving pages back and fetching others takes long."""
     if sys.platform == "linux" and hasattr(ctypes.CDLL(None), "mallopt"):
         for option, size in KEEP_MEMORY.items():
             ctypes.CDLL(None).mallopt(option, size)
