@@ -1,10 +1,11 @@
 """Every method on one data set at one epsilon: time, peak memory and gen2real, and their growth with the records.
 
 Run: python benchmarks/methods.py --real fashion_mnist.npz [--public images.npz] [--epsilon 1] [--sizes 6000 60000]
-[--methods dp-merf ...] [--seeds 1] [--json FILE]. Each cell is a release made by a process of its own, one after the
+[--methods dp-merf ...] [--seeds 1] [--out FOLDER]. Each cell is a release made by a process of its own, one after the
 other, from the first so many training records; a small CNN that saw nothing but the release is then tested on the
-test split, by hard labels and, where the release has them, by logits. Times are also given as ratios to DP-MERF in
-the same run. With --json finished cells are kept, and a second run goes on where the first stopped.
+test split, by hard labels and, where the release has them, by logits. Processor time is given beside wall time, for
+a busy machine changes it less, and as a ratio to DP-MERF in the same run. With --out the releases and the finished
+cells are kept there, and a second run goes on where the first stopped.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import argparse
 import json
 import math
 import os
+import shutil
 import sys
 import tempfile
 import time
@@ -44,12 +46,15 @@ def released(method: str, data: Path, epsilon: float, public: Path | None, out: 
     program = str(Path(sys.executable).with_name("sfumato"))
     command = [program, "release", str(data), "--method", method, "--epsilon", str(epsilon), "--out", str(out),
                *(["--public", str(public)] if public else [])]  # fmt: skip
+    shutil.rmtree(out, ignore_errors=True)  # of a run that was stopped
+    shutil.rmtree(f"{out}.lab", ignore_errors=True)
     started = time.perf_counter()
     process = os.posix_spawn(program, command, os.environ)
     _, status, usage = os.wait4(process, 0)
     if status:
         raise SystemExit(f"{method} on {data.name} failed.")
-    return {"seconds": time.perf_counter() - started, "peak_mb": usage.ru_maxrss / 1024}
+    return {"seconds": time.perf_counter() - started, "processor": usage.ru_utime + usage.ru_stime,
+            "peak_mb": usage.ru_maxrss / 1024}  # fmt: skip
 
 
 def judged(out: Path, data: Path, seeds: int) -> dict[str, float | None]:
@@ -71,10 +76,11 @@ def wants(method: str, data: Path, epsilon: float, public: Path | None) -> Path 
 
 
 def line(cell: dict[str, Any], peer: dict[str, Any] | None) -> str:
-    ratio = f"{cell['seconds'] / peer['seconds']:.2f}" if peer else ""
+    ratio = f"{cell['processor'] / peer['processor']:.2f}" if peer else ""
+    public = "yes" if cell["public"] else ""
     soft = "" if cell["logits"] is None else f"{100 * cell['logits']:.1f}"
-    return (f"| {cell['method']} | {cell['rows']} | {cell['seconds']:.0f} | {ratio} | {cell['peak_mb']:.0f} "
-            f"| {100 * cell['labels']:.1f} | {soft} | {'yes' if cell['public'] else ''} |")  # fmt: skip
+    return (f"| {cell['method']} | {cell['rows']} | {cell['seconds']:.0f} | {cell['processor']:.0f} | {ratio} "
+            f"| {cell['peak_mb']:.0f} | {100 * cell['labels']:.1f} | {soft} | {public} |")  # fmt: skip
 
 
 def growth(cells: list[dict[str, Any]], method: str) -> str:
@@ -82,8 +88,8 @@ def growth(cells: list[dict[str, Any]], method: str) -> str:
     if len(own) < 2:
         return ""
     rows = math.log(own[-1]["rows"] / own[0]["rows"])
-    time_power, memory_power = (math.log(own[-1][what] / own[0][what]) / rows for what in ("seconds", "peak_mb"))
-    return f"{method}: time ~ rows^{time_power:.2f}, peak memory ~ rows^{memory_power:.2f}"
+    time_power, memory_power = (math.log(own[-1][what] / own[0][what]) / rows for what in ("processor", "peak_mb"))
+    return f"{method}: processor time ~ rows^{time_power:.2f}, peak memory ~ rows^{memory_power:.2f}"
 
 
 def main() -> None:
@@ -94,26 +100,30 @@ def main() -> None:
     parser.add_argument("--sizes", type=int, nargs="+", default=[6_000, 60_000])
     parser.add_argument("--methods", nargs="+", default=sorted(names("methods"), key=lambda name: name != PEER))
     parser.add_argument("--seeds", type=int, default=1)
-    parser.add_argument("--json", type=Path)
+    parser.add_argument("--out", type=Path)
     asked = parser.parse_args()
-    cells: list[dict[str, Any]] = json.loads(asked.json.read_text()) if asked.json and asked.json.exists() else []
-    print("| method | records | s | times dp-merf | MB | by labels, % | by logits, % | public images |")
-    print("|---|---|---|---|---|---|---|---|")
-    with tempfile.TemporaryDirectory() as name:
+    print("| method | records | s | processor s | times dp-merf | MB | by labels, % | by logits, % | public images |")
+    print("|---|---|---|---|---|---|---|---|---|")
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = asked.out or Path(temporary)
+        folder.mkdir(parents=True, exist_ok=True)
+        finished = folder / "cells.json"
+        cells: list[dict[str, Any]] = json.loads(finished.read_text()) if finished.exists() else []
         for rows in asked.sizes:
-            data = subset(asked.real, rows, Path(name))
+            data = subset(asked.real, rows, folder)
             for method in asked.methods:
-                known = [c for c in cells if (c["method"], c["rows"], c["epsilon"]) == (method, rows, asked.epsilon)]
+                place = {"data": asked.real.stem, "method": method, "rows": rows, "epsilon": asked.epsilon}
+                known = [c for c in cells if place.items() <= c.items()]
                 if not known:
-                    out, public = Path(name) / f"{method}-{rows}", wants(method, data, asked.epsilon, asked.public)
+                    out = folder / f"{data.stem}-{method}-{asked.epsilon:g}"
+                    public = wants(method, data, asked.epsilon, asked.public)
                     cost = released(method, data, asked.epsilon, public, out)
-                    known = [{"method": method, "rows": rows, "epsilon": asked.epsilon, "public": bool(public),
-                              **cost, **judged(out, data, asked.seeds)}]  # fmt: skip
+                    known = [{**place, "public": bool(public), **cost, **judged(out, data, asked.seeds)}]
                     cells += known
-                    if asked.json:
-                        asked.json.write_text(json.dumps(cells, indent=2))
-                peer = next((c for c in cells if (c["method"], c["rows"]) == (PEER, rows)), None)
+                    finished.write_text(json.dumps(cells, indent=2))
+                peer = next((c for c in cells if {**place, "method": PEER}.items() <= c.items()), None)
                 print(line(known[0], peer), flush=True)
+        cells = [c for c in cells if (c["data"], c["epsilon"]) == (asked.real.stem, asked.epsilon)]
     print("\n".join(filter(None, (growth(cells, method) for method in asked.methods))))
 
 

@@ -54,6 +54,14 @@ class VerificationFailed(SfumatoError):
     exit_code = 6
 
 
+def expect_within(settings: object, **limits: tuple[float, float]) -> None:
+    """Refuse settings one of whose fields is outside of its limits, which belong to what is allowed."""
+    for name, (low, high) in limits.items():
+        value = getattr(settings, name)
+        if not low <= value <= high:
+            raise UsageError(f"Expected {name} from {low:g} to {high:g}, got {value:g}.")
+
+
 def printable(name: object) -> str:
     """A file name as it may be shown: newlines, terminal escapes and odd Unicode are written out."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape", "backslashreplace").decode() for c in str(name))

@@ -25,9 +25,9 @@ import torch
 from torch import Tensor
 
 from sfumato.contracts import Sampler, Synthesizer
-from sfumato.errors import UsageError
-from sfumato.networks.embedding import class_sizes, squared_mmd
-from sfumato.networks.painting import Course, Paintings, paint
+from sfumato.errors import UsageError, expect_within
+from sfumato.networks.embedding import count_share_for, counted, mean_embedding, squared_mmd
+from sfumato.networks.painting import COURSE, Course, Paintings, paint
 from sfumato.privacy import Budget, GaussianSum, PrivateImages
 from sfumato.values import Images, Spec
 
@@ -38,7 +38,7 @@ CHUNK = 64  # images at a time: what many features make of more does not stay in
 class DPHP(Synthesizer):
     """Hyperparameters, all public; lengths are those of the Gaussian kernels, for pixels in [0, 1]."""
 
-    free: ClassVar = frozenset({"steps", "batch", "learning_rate", "latent", "hidden", "codes"})
+    free: ClassVar = COURSE
 
     rho: float = 0.3  # how fast the orders fade
     sum_order: int = 4
@@ -58,36 +58,20 @@ class DPHP(Synthesizer):
     seed: int = 0
 
     def __post_init__(self) -> None:
-        whole = {"sets": self.sets, "steps": self.steps, "batch": self.batch, "latent": self.latent,
-                 "hidden": self.hidden, "codes": self.codes}  # fmt: skip
-        for name, value in whole.items():
-            if not 1 <= value <= 1_000_000:
-                raise UsageError(f"Expected {name} from 1 to 1000000, got {value}.")
-        for name, value in {"sum_order": self.sum_order, "product_order": self.product_order}.items():
-            if not 1 <= value <= 200:
-                raise UsageError(f"Expected {name} from 1 to 200, got {value}.")
-        shares = {"rho": self.rho, "sum_share": self.sum_share, "count_share": self.count_share}
-        for name, share in shares.items():
-            if not 0 < share < 1:
-                raise UsageError(f"Expected {name} between 0 and 1, got {share}.")
-        for name, length in {"sum_length": self.sum_length, "product_length": self.product_length}.items():
-            if length < 0.05:
-                raise UsageError(f"Expected {name} of at least 0.05, got {length}.")
-        if self.product_pixels < 1 or (self.product_order + 1) ** self.product_pixels * self.sets > 1_000_000:
+        lengths, part = (0.05, 100), (1e-6, 0.9999)
+        expect_within(self, sets=(1, 1_000_000), sum_order=(1, 200), product_order=(1, 200), product_pixels=(1, 12),
+                      sum_length=lengths, product_length=lengths, rho=part, sum_share=part, count_share=part,
+                      seed=(0, 2**31 - 2))  # fmt: skip
+        Course.of(self)
+        if (self.product_order + 1) ** self.product_pixels * self.sets > 1_000_000:
             raise UsageError(
                 f"Expected sets * (product_order + 1)^product_pixels up to 1000000, got {self.sets} * "
                 f"{self.product_order + 1}^{self.product_pixels}."
             )
-        if self.learning_rate <= 0 or not 0 <= self.seed < 2**31:
-            raise UsageError(
-                f"Expected learning_rate > 0 and a seed below 2^31, got {self.learning_rate}, {self.seed}."
-            )
 
     @classmethod
     def for_task(cls, spec: Spec, budget: Budget) -> Self:
-        # One Gaussian release needs a noise of about 4 / epsilon; class sizes should be known to 5 %.
-        noise = 4 / budget.epsilon * len(spec.classes) / max(spec.count, 1)
-        share = min(0.1, max(0.01, (noise / 0.05) ** 2))
+        share = count_share_for(spec, budget.epsilon)
         if spec.pixels <= 256:  # such images have few degrees of freedom, and should take seconds
             return cls(sets=200, count_share=share, steps=600, batch=200, latent=4, hidden=128)
         # The work of a step goes as batch times pixels.
@@ -112,25 +96,18 @@ class DPHP(Synthesizer):
         sets = self._sets(spec, draw)
 
         def contribution(image: Tensor, label: Tensor) -> Tensor:
-            count = image.new_full((1,), math.sqrt(self.count_share))
-            return torch.cat([count, math.sqrt(1 - self.count_share) * self._features(image.flatten(), sets)])
+            return counted(self._features(image.flatten(), sets), self.count_share)
 
         # The joint embedding sum_i phi(x_i) (x) onehot(y_i) + noise: one row for each class.
         sums = query.per_class(contribution, l2_bound=1.0)  # (k, 1 + d)
-        noise = mechanism.noise_multiplier or 0.0
-        sizes = class_sizes(sums[:, 0], share=self.count_share, noise=noise)
-        embedding = sums[:, 1:] / (math.sqrt(1 - self.count_share) * sizes[:, None])
-        # What noise adds to the squared norm of a class's embedding; a class that is mostly noise should not steer.
-        energy = embedding.shape[1] * (noise / sizes).square() / (1 - self.count_share)
-        target, trust = embedding.float(), (1 / (1 + energy)).float()
+        target, trust = mean_embedding(sums, share=self.count_share, noise=mechanism.noise_multiplier or 0.0)
 
         def distance(images: Tensor) -> Tensor:
             each = max(1, CHUNK // images.shape[1])
             parts = zip(torch.split(images.flatten(2), each), torch.split(target, each), strict=True)
             return (trust * torch.cat([squared_mmd(self._features(x, sets), mu) for x, mu in parts])).mean()
 
-        course = Course(self.steps, self.batch, self.learning_rate, self.latent, self.hidden, self.codes)
-        painter = paint(spec, course, distance, draw=draw, what="dp-hp")
+        painter = paint(spec, Course.of(self), distance, draw=draw, what="dp-hp")
         return Paintings(painter, spec.classes, seed=self.seed + 1)
 
     def _sets(self, spec: Spec, draw: torch.Generator) -> Tensor:

@@ -22,15 +22,15 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Self
+from typing import ClassVar, Self
 
 import torch
 from torch import Tensor
 
 from sfumato.contracts import Sampler, Synthesizer
-from sfumato.errors import UsageError
-from sfumato.networks.embedding import class_sizes
-from sfumato.networks.painting import Course, Paintings, paint
+from sfumato.errors import UsageError, expect_within
+from sfumato.networks.embedding import count_share_for, counted, mean_embedding
+from sfumato.networks.painting import COURSE, MULTIPLICATIONS, Course, Paintings, paint
 from sfumato.privacy import Budget, GaussianSum, PrivateImages
 from sfumato.values import Images, Spec
 
@@ -45,6 +45,8 @@ class DPKernel(Synthesizer):
     of the frequencies: the same loss on average, for less work.
     """
 
+    free: ClassVar = COURSE | {"glimpse"}
+
     frequencies: int = 4_000
     glimpse: int = 500  # frequencies that one step looks at
     widths: tuple[float, ...] = (1.0, 2.0, 4.0, 8.0, 16.0)  # at 28 px; they grow with the image's side
@@ -58,25 +60,15 @@ class DPKernel(Synthesizer):
     seed: int = 0
 
     def __post_init__(self) -> None:
-        whole = {"frequencies": self.frequencies, "glimpse": self.glimpse, "steps": self.steps, "batch": self.batch,
-                 "latent": self.latent, "hidden": self.hidden, "codes": self.codes}  # fmt: skip
-        for name, value in whole.items():
-            if not 1 <= value <= 1_000_000:
-                raise UsageError(f"Expected {name} from 1 to 1000000, got {value}.")
+        expect_within(self, frequencies=(1, 1_000_000), glimpse=(1, 1_000_000), count_share=(1e-6, 0.9999),
+                      seed=(0, 2**31 - 2))  # fmt: skip
+        Course.of(self)
         if not self.widths or min(self.widths) <= 0:
             raise UsageError(f"Expected widths above 0, got {self.widths}.")
-        if not 0 < self.count_share < 1:
-            raise UsageError(f"Expected count_share between 0 and 1, got {self.count_share}.")
-        if self.learning_rate <= 0 or not 0 <= self.seed < 2**31:
-            raise UsageError(
-                f"Expected learning_rate > 0 and a seed below 2^31, got {self.learning_rate}, {self.seed}."
-            )
 
     @classmethod
     def for_task(cls, spec: Spec, budget: Budget) -> Self:
-        # One Gaussian release needs a noise of about 4 / epsilon; class sizes should be known to 5 %.
-        noise = 4 / budget.epsilon * len(spec.classes) / max(spec.count, 1)
-        share = min(0.1, max(0.01, (noise / 0.05) ** 2))
+        share = count_share_for(spec, budget.epsilon)
         if spec.pixels <= 256:  # such images have few degrees of freedom, and should take seconds
             return cls(frequencies=1_000, glimpse=250, count_share=share, steps=600, batch=200, latent=4, hidden=128)
         return cls(count_share=share)
@@ -85,10 +77,8 @@ class DPKernel(Synthesizer):
         return [GaussianSum(rounds=1, sampling=1.0)]
 
     def seconds(self, spec: Spec) -> float:
-        area = (spec.height // 4 + 1) * (spec.width // 4 + 1)
-        generator_cost = self.hidden * (self.hidden + self.codes * area)  # multiplications for one image
-        training = self.steps * self.batch * (2 * spec.pixels * self.glimpse + 3 * generator_cost)
-        return 5 + 0.005 * self.steps + (spec.count * spec.pixels * self.frequencies + training) / 2.5e10
+        asking = spec.count * spec.pixels * self.frequencies / MULTIPLICATIONS
+        return 5 + asking + Course.of(self).seconds(spec, distance=spec.pixels * self.glimpse)
 
     def fit(self, private: PrivateImages, public: Images | None) -> Sampler:
         draw = torch.Generator().manual_seed(self.seed)
@@ -98,28 +88,23 @@ class DPKernel(Synthesizer):
             part = witness.part(self.glimpse, draw)
             return (trust * part.loss(images.flatten(2))).mean()
 
-        course = Course(self.steps, self.batch, self.learning_rate, self.latent, self.hidden, self.codes)
-        painter = paint(private.spec, course, loss, draw=draw, what="dp-kernel")
+        painter = paint(private.spec, Course.of(self), loss, draw=draw, what="dp-kernel")
         return Paintings(painter, private.spec.classes, seed=self.seed + 1)
 
     def release(self, private: PrivateImages, draw: torch.Generator) -> tuple[Witness, Tensor]:
         """The one functional release, of all classes; and how much of each class's function is not noise."""
-        spec, share = private.spec, self.count_share
+        spec = private.spec
         (mechanism,) = private.ledger.calibrate(*self.plan(spec))
         query = private.open(mechanism, purpose="witness function of each class")
         omega = self._frequencies(spec, draw)
 
         def contribution(image: Tensor, label: Tensor) -> Tensor:  # the representer k((x, y), .) in R^(1 + D)
-            count = image.new_full((1,), math.sqrt(share))
-            return torch.cat([count, math.sqrt(1 - share) * features(image.flatten(), omega)])
+            return counted(features(image.flatten(), omega), self.count_share)
 
         # f_D + s g: the noise of the sum is the process's path.
         sums = query.per_class(contribution, l2_bound=1.0)  # (k, 1 + D)
-        noise = mechanism.noise_multiplier or 0.0
-        sizes = class_sizes(sums[:, 0], share=share, noise=noise)
-        means = sums[:, 1:] / (math.sqrt(1 - share) * sizes[:, None])
-        energy = means.shape[1] * (noise / sizes).square() / (1 - share)
-        return Witness(omega, means.float()), (1 / (1 + energy)).float()
+        means, trust = mean_embedding(sums, share=self.count_share, noise=mechanism.noise_multiplier or 0.0)
+        return Witness(omega, means), trust
 
     def _frequencies(self, spec: Spec, draw: torch.Generator) -> Tensor:
         """Draws of the spectral density of the mean of Gaussian kernels: each width in turn, equally often."""

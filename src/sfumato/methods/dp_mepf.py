@@ -29,11 +29,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from sfumato.contracts import Sampler, Synthesizer
-from sfumato.errors import EnvironmentProblem, UsageError
+from sfumato.errors import EnvironmentProblem, UsageError, expect_within
 from sfumato.networks.efficientnet_lite0 import EfficientNetLite0
-from sfumato.networks.embedding import class_sizes, squared_mmd
+from sfumato.networks.embedding import count_share_for, counted, mean_embedding, squared_mmd
 from sfumato.networks.features import extractor
-from sfumato.networks.painting import Course, Paintings, paint
+from sfumato.networks.painting import COURSE, Course, Paintings, paint
 from sfumato.networks.scattering import COARSE_SIDE, FEATURE_SIDE, ORIENTATIONS, Scattering
 from sfumato.privacy import Budget, GaussianSum, PrivateImages
 from sfumato.values import Images, Spec
@@ -47,7 +47,7 @@ FEATURES = ("auto", "efficientnet-lite0", "scattering")
 class DPMEPF(Synthesizer):
     """Hyperparameters, all public."""
 
-    free: ClassVar = frozenset({"steps", "batch", "learning_rate", "latent", "hidden", "codes", "seed"})
+    free: ClassVar = COURSE | {"seed"}
 
     features: str = "auto"  # efficientnet-lite0 where it is installed and images have 16 pixels or more
     side: int = 48  # pixels that efficientnet-lite0 sees
@@ -67,26 +67,13 @@ class DPMEPF(Synthesizer):
             raise UsageError(f"Expected features as one of {', '.join(FEATURES)}; got {self.features!r}.")
         if not 32 <= self.side <= 224 or self.side % 16:
             raise UsageError(f"Expected a side from 32 to 224 that is a multiple of 16, got {self.side}.")
-        if not 1 <= self.rows <= 7:
-            raise UsageError(f"Expected rows from 1 to 7, got {self.rows}.")
-        whole = {"steps": self.steps, "batch": self.batch, "latent": self.latent, "hidden": self.hidden,
-                 "codes": self.codes}  # fmt: skip
-        for name, value in whole.items():
-            if not 1 <= value <= 1_000_000:
-                raise UsageError(f"Expected {name} from 1 to 1000000, got {value}.")
-        for name, share in {"second_share": self.second_share, "count_share": self.count_share}.items():
-            if not 0 < share < 1:
-                raise UsageError(f"Expected {name} between 0 and 1, got {share}.")
-        if self.learning_rate <= 0 or not 0 <= self.seed < 2**31:
-            raise UsageError(
-                f"Expected learning_rate > 0 and a seed below 2^31, got {self.learning_rate}, {self.seed}."
-            )
+        part = (1e-6, 0.9999)
+        expect_within(self, rows=(1, 7), second_share=part, count_share=part, seed=(0, 2**31 - 2))
+        Course.of(self)
 
     @classmethod
     def for_task(cls, spec: Spec, budget: Budget) -> Self:
-        # One Gaussian release needs a noise of about 4 / epsilon; class sizes should be known to 5 %.
-        noise = 4 / budget.epsilon * len(spec.classes) / max(spec.count, 1)
-        share = min(0.1, max(0.01, (noise / 0.05) ** 2))
+        share = count_share_for(spec, budget.epsilon)
         features = available(spec)
         if spec.pixels <= 256:  # such images have few degrees of freedom, and should take seconds
             return cls(features, count_share=share, latent=4, hidden=128)
@@ -109,25 +96,18 @@ class DPMEPF(Synthesizer):
         phi = self._moments(spec)
 
         def contribution(image: Tensor, label: Tensor) -> Tensor:
-            count = image.new_full((1,), math.sqrt(self.count_share))
-            return torch.cat([count, math.sqrt(1 - self.count_share) * phi(image[None])[0]])
+            return counted(phi(image[None])[0], self.count_share)
 
         # sum_i [phi_1(x_i), phi_2(x_i)] (x) onehot(y_i) + noise: one row for each class.
         sums = query.per_class(contribution, l2_bound=1.0)  # (k, 1 + d)
-        noise = mechanism.noise_multiplier or 0.0
-        sizes = class_sizes(sums[:, 0], share=self.count_share, noise=noise)
-        embedding = sums[:, 1:] / (math.sqrt(1 - self.count_share) * sizes[:, None])
-        # What noise adds to the squared norm of a class's embedding; a class that is mostly noise should not steer.
-        energy = embedding.shape[1] * (noise / sizes).square() / (1 - self.count_share)
-        target, trust = embedding.float(), (1 / (1 + energy)).float()
+        target, trust = mean_embedding(sums, share=self.count_share, noise=mechanism.noise_multiplier or 0.0)
 
         def distance(images: Tensor) -> Tensor:
             made = torch.cat([phi(chunk) for chunk in torch.split(images.flatten(0, 1), CHUNK)])
             return (trust * squared_mmd(made.reshape(*images.shape[:2], -1), target)).mean()
 
-        course = Course(self.steps, self.batch, self.learning_rate, self.latent, self.hidden, self.codes)
         draw = torch.Generator().manual_seed(self.seed)
-        painter = paint(spec, course, distance, draw=draw, what="dp-mepf")
+        painter = paint(spec, Course.of(self), distance, draw=draw, what="dp-mepf")
         return Paintings(painter, spec.classes, seed=self.seed + 1)
 
     def _moments(self, spec: Spec) -> Moments:

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from sfumato.contracts import Sampler, Synthesizer
-from sfumato.errors import UsageError
-from sfumato.networks.embedding import class_sizes, squared_mmd
-from sfumato.networks.painting import Course, Paintings, paint, paint_pixels
+from sfumato.errors import UsageError, expect_within
+from sfumato.networks.embedding import count_share_for, counted, mean_embedding, squared_mmd
+from sfumato.networks.painting import COURSE, MULTIPLICATIONS, Course, Paintings, paint, paint_pixels
 from sfumato.privacy import Budget, GaussianSum, PrivateImages
 from sfumato.values import Images, Spec
 
@@ -26,7 +26,7 @@ class DPMERF(Synthesizer):
     that a classifier needs. A latent of few dimensions makes fewer broken images.
     """
 
-    free: ClassVar = frozenset({"steps", "batch", "learning_rate", "latent", "hidden", "codes", "canvas"})
+    free: ClassVar = COURSE | {"canvas"}
 
     frequencies: int = 2_000
     length_scales: tuple[float, ...] = (0.28, 0.16, 0.1)  # times the square root of the number of pixels
@@ -43,26 +43,14 @@ class DPMERF(Synthesizer):
     def __post_init__(self) -> None:
         if self.canvas not in ("generator", "pixels"):
             raise UsageError(f"Expected canvas as generator or pixels, got {self.canvas!r}.")
-        whole = {"frequencies": self.frequencies, "steps": self.steps, "batch": self.batch, "latent": self.latent,
-                 "hidden": self.hidden, "codes": self.codes}  # fmt: skip
-        for name, value in whole.items():
-            if not 1 <= value <= 1_000_000:
-                raise UsageError(f"Expected {name} from 1 to 1000000, got {value}.")
+        expect_within(self, frequencies=(1, 1_000_000), count_share=(1e-6, 0.9999), seed=(0, 2**31 - 2))
+        Course.of(self)
         if not self.length_scales or min(self.length_scales) <= 0:
             raise UsageError(f"Expected length_scales above 0, got {self.length_scales}.")
-        if not 0 < self.count_share < 1:
-            raise UsageError(f"Expected count_share between 0 and 1, got {self.count_share}.")
-        if self.learning_rate <= 0 or not 0 <= self.seed < 2**31:
-            raise UsageError(
-                f"Expected learning_rate > 0 and a seed below 2^31, got {self.learning_rate}, {self.seed}."
-            )
 
     @classmethod
     def for_task(cls, spec: Spec, budget: Budget) -> Self:
-        # One Gaussian release needs a noise of about 4 / epsilon; class sizes should be known to 5 %,
-        # but not at more than a tenth of the budget: the digits do worse then.
-        noise = 4 / budget.epsilon * len(spec.classes) / max(spec.count, 1)
-        share = min(0.1, max(0.01, (noise / 0.05) ** 2))
+        share = count_share_for(spec, budget.epsilon)
         if spec.pixels <= 256:  # such images have few degrees of freedom, and should take seconds
             return cls(frequencies=500, length_scales=(0.3,), count_share=share, steps=600, batch=200,
                        latent=4, hidden=128)  # fmt: skip
@@ -73,11 +61,8 @@ class DPMERF(Synthesizer):
         return [GaussianSum(rounds=1, sampling=1.0)]
 
     def seconds(self, spec: Spec) -> float:
-        features_cost = spec.pixels * self.frequencies  # multiplications for one image
-        area = (spec.height // 4 + 1) * (spec.width // 4 + 1)
-        generator_cost = self.hidden * (self.hidden + self.codes * area)
-        training = self.steps * self.batch * (2 * features_cost + 3 * generator_cost)
-        return 5 + 0.005 * self.steps + (spec.count * features_cost + training) / 2.5e10
+        one = spec.pixels * self.frequencies  # multiplications for the features of an image
+        return 5 + spec.count * one / MULTIPLICATIONS + Course.of(self).seconds(spec, distance=one)
 
     def fit(self, private: PrivateImages, public: Images | None) -> Sampler:
         spec = private.spec
@@ -87,24 +72,17 @@ class DPMERF(Synthesizer):
         omega = self._frequencies(spec, draw)
 
         def contribution(image: Tensor, label: Tensor) -> Tensor:
-            count = image.new_full((1,), math.sqrt(self.count_share))
-            return torch.cat([count, math.sqrt(1 - self.count_share) * features(image.flatten(), omega)])
+            return counted(features(image.flatten(), omega), self.count_share)
 
         # The joint embedding sum_i phi(x_i) (x) onehot(y_i) + noise: one row for each class.
         sums = query.per_class(contribution, l2_bound=1.0)  # (k, 1 + d)
-        noise = mechanism.noise_multiplier or 0.0
-        sizes = class_sizes(sums[:, 0], share=self.count_share, noise=noise)
-        embedding = sums[:, 1:] / (math.sqrt(1 - self.count_share) * sizes[:, None])
-        # What noise adds to the squared norm of a class's embedding; a class that is mostly noise should not steer.
-        energy = embedding.shape[1] * (noise / sizes).square() / (1 - self.count_share)
-        target, trust = embedding.float(), (1 / (1 + energy)).float()
+        target, trust = mean_embedding(sums, share=self.count_share, noise=mechanism.noise_multiplier or 0.0)
 
         def distance(images: Tensor) -> Tensor:
             return (trust * squared_mmd(features(images.flatten(2), omega), target)).mean()
 
-        course = Course(self.steps, self.batch, self.learning_rate, self.latent, self.hidden, self.codes)
         train = paint if self.canvas == "generator" else paint_pixels
-        painter = train(spec, course, distance, draw=draw, what="dp-merf")
+        painter = train(spec, Course.of(self), distance, draw=draw, what="dp-merf")
         return Paintings(painter, spec.classes, seed=self.seed + 1)
 
     def _frequencies(self, spec: Spec, draw: torch.Generator) -> Tensor:

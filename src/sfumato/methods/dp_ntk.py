@@ -28,15 +28,15 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor, nn
 
 from sfumato.contracts import Sampler, Synthesizer
-from sfumato.errors import UsageError
-from sfumato.networks.embedding import class_sizes
-from sfumato.networks.painting import Course, Paintings, paint
+from sfumato.errors import UsageError, expect_within
+from sfumato.networks.embedding import count_share_for, counted, mean_embedding
+from sfumato.networks.painting import COURSE, Course, Paintings, paint
 from sfumato.privacy import Budget, GaussianSum, PrivateImages
 from sfumato.values import Images, Spec
 
@@ -49,6 +49,8 @@ SMALL: dict[str, Any] = {"width": 200, "grid": 8, "length_scales": (0.3,), "step
 @dataclass(frozen=True)
 class DPNTK(Synthesizer):
     """Hyperparameters, all public."""
+
+    free: ClassVar = COURSE
 
     width: int = 600  # pairs of hidden units
     grid: int = 7  # cells along a side of what the trained part of the first layer sees
@@ -64,27 +66,15 @@ class DPNTK(Synthesizer):
     seed: int = 0
 
     def __post_init__(self) -> None:
-        whole = {"width": self.width, "grid": self.grid, "steps": self.steps, "batch": self.batch,
-                 "latent": self.latent, "hidden": self.hidden, "codes": self.codes}  # fmt: skip
-        for name, value in whole.items():
-            if not 1 <= value <= 1_000_000:
-                raise UsageError(f"Expected {name} from 1 to 1000000, got {value}.")
+        expect_within(self, width=(1, 1_000_000), grid=(1, 1_000), outer_weight=(1e-9, 1e9), count_share=(1e-6, 0.9999),
+                      seed=(0, 2**31 - 2))  # fmt: skip
+        Course.of(self)
         if not self.length_scales or min(self.length_scales) <= 0:
             raise UsageError(f"Expected length_scales above 0, got {self.length_scales}.")
-        if not 0 < self.count_share < 1 or self.outer_weight <= 0:
-            raise UsageError(
-                f"Expected count_share in (0, 1) and outer_weight > 0, got {self.count_share}, {self.outer_weight}."
-            )
-        if self.learning_rate <= 0 or not 0 <= self.seed < 2**31:
-            raise UsageError(
-                f"Expected learning_rate > 0 and a seed below 2^31, got {self.learning_rate}, {self.seed}."
-            )
 
     @classmethod
     def for_task(cls, spec: Spec, budget: Budget) -> Self:
-        # One Gaussian release needs a noise of about 4 / epsilon; class sizes should be known to 5 %.
-        noise = 4 / budget.epsilon * len(spec.classes) / max(spec.count, 1)
-        share = min(0.1, max(0.01, (noise / 0.05) ** 2))
+        share = count_share_for(spec, budget.epsilon)
         small = spec.pixels <= 256  # such images have few degrees of freedom, and should take seconds
         made = cls(count_share=share, **(SMALL if small else {}))
         a_pair = made.row(spec) // made.width
@@ -100,13 +90,8 @@ class DPNTK(Synthesizer):
         return [GaussianSum(rounds=1, sampling=1.0)]
 
     def seconds(self, spec: Spec) -> float:
-        area = (spec.height // 4 + 1) * (spec.width // 4 + 1)
-        generator_cost = self.hidden * (self.hidden + self.codes * area)  # multiplications for one image
-        features_cost = self.row(spec) + self.width * spec.pixels
-        training = self.steps * self.batch * (2 * features_cost + 3 * generator_cost) / 2.5e10
-        return (
-            5 + 0.005 * self.steps + spec.count * self.row(spec) / 5e7 + training
-        )  # a row is bounded number by number
+        painting = Course.of(self).seconds(spec, distance=self.row(spec) + self.width * spec.pixels)
+        return 5 + spec.count * self.row(spec) / 5e7 + painting  # a row is bounded number by number
 
     def fit(self, private: PrivateImages, public: Images | None) -> Sampler:
         draw = torch.Generator().manual_seed(self.seed)
@@ -118,8 +103,7 @@ class DPNTK(Synthesizer):
             pairs = (b * mean.square().sum((-2, -1)) - 1) / (b - 1)  # squared_mmd, with the features never written out
             return (trust * (pairs - 2 * (mean * embedding).sum((-2, -1)))).mean()
 
-        course = Course(self.steps, self.batch, self.learning_rate, self.latent, self.hidden, self.codes)
-        painter = paint(private.spec, course, distance, draw=draw, what="dp-ntk")
+        painter = paint(private.spec, Course.of(self), distance, draw=draw, what="dp-ntk")
         return Paintings(painter, private.spec.classes, seed=self.seed + 1)
 
     def network(self, spec: Spec, draw: torch.Generator) -> SineNetwork:
@@ -132,20 +116,14 @@ class DPNTK(Synthesizer):
         """The noisy mean gradient of each class (k, 2m, g + 1), and how much of it is not noise (k,)."""
         (mechanism,) = private.ledger.calibrate(*self.plan(private.spec))
         query = private.open(mechanism, purpose="mean gradient of each class")
-        share = self.count_share
 
         def contribution(image: Tensor, label: Tensor) -> Tensor:
             units, inputs = network.factors(image.flatten())
-            count = image.new_full((1,), math.sqrt(share))
-            return torch.cat([count, math.sqrt(1 - share) * (units[:, None] * inputs).flatten()])
+            return counted((units[:, None] * inputs).flatten(), self.count_share)
 
         sums = query.per_class(contribution, l2_bound=1.0)  # (k, 1 + 2m (g + 1))
-        noise = mechanism.noise_multiplier or 0.0
-        sizes = class_sizes(sums[:, 0], share=share, noise=noise)
-        means = sums[:, 1:] / (math.sqrt(1 - share) * sizes[:, None])
-        # What noise adds to the squared norm of a class's mean; a class that is mostly noise should not steer.
-        energy = means.shape[1] * (noise / sizes).square() / (1 - share)
-        return means.float().reshape(len(means), 2 * len(network.directions), -1), (1 / (1 + energy)).float()
+        means, trust = mean_embedding(sums, share=self.count_share, noise=mechanism.noise_multiplier or 0.0)
+        return means.reshape(len(means), 2 * len(network.directions), -1), trust
 
 
 class SineNetwork:

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from sfumato.contracts import Sampler, Synthesizer
-from sfumato.errors import UsageError
+from sfumato.errors import UsageError, expect_within
 from sfumato.networks import moments
 from sfumato.networks.embedding import class_sizes
 from sfumato.networks.moments import shortened, unpacked
@@ -61,10 +61,8 @@ class P3GM(Synthesizer):
         limits = {"coefficients": (1, 630), "latent": (1, 200), "centre": (0, 1), "components": (1, 100),
                   "rounds": (1, 1_000), "steps": (1, 10**6), "sampling": (1e-9, 1), "hidden": (1, 10_000),
                   "jitter": (0, 1e9), "seed": (0, 2**31 - 1)}  # fmt: skip
-        for name, value in asdict(self).items():
-            low, high = limits.get(name, (1e-9, 1e9))
-            if name != "decoder" and not low <= value <= high:
-                raise UsageError(f"Expected {name} from {low} to {high}, got {value}.")
+        others = {name: (1e-9, 1e9) for name in asdict(self) if name != "decoder"}
+        expect_within(self, **{**others, **limits})
 
     @classmethod
     def for_task(cls, spec: Spec, budget: Budget) -> Self:

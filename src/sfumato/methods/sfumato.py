@@ -19,10 +19,10 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from sfumato.contracts import Sampler, Synthesizer
-from sfumato.errors import UsageError
+from sfumato.errors import expect_within
 from sfumato.networks import moments
 from sfumato.networks.dead_leaves import dead_leaves, detailed
-from sfumato.networks.embedding import class_sizes
+from sfumato.networks.embedding import class_sizes, counted
 from sfumato.networks.image_code import ImageCode, Kind
 from sfumato.networks.scattering import LinearHead, ScatteringFeatures, Teacher
 from sfumato.privacy import Budget, Descent, GaussianSum, PrivateImages, Query, descend
@@ -59,18 +59,10 @@ class Sfumato(Synthesizer):
     seed: int = 0
 
     def __post_init__(self) -> None:
-        whole = {"axes": self.axes, "cells": self.cells, "cell_rounds": self.cell_rounds, "rounds": self.rounds,
-                 "candidates": self.candidates, "lessons": self.lessons, "seed": self.seed + 1}  # fmt: skip
-        for name, value in whole.items():
-            if not 1 <= value <= 2**31:
-                raise UsageError(f"Expected {name} as a whole number in its range, got {value}.")
-        if not (0 < self.painting_share < 1 and 0 < self.means_share <= 0.9):
-            shares = f"{self.painting_share} and {self.means_share}"
-            raise UsageError(f"Expected painting_share between 0 and 1 and means_share up to 0.9, got {shares}.")
-        if not 0 <= self.invented <= 1:
-            raise UsageError(f"Expected invented from 0 to 1, got {self.invented}.")
-        if self.rate <= 0 or self.l2_bound <= 0:
-            raise UsageError(f"Expected rate and l2_bound above 0, got {self.rate} and {self.l2_bound}.")
+        expect_within(self, painting_share=(0.001, 0.999), means_share=(0.001, 0.9), axes=(1, 10_000),
+                      cells=(1, 10_000), cell_rounds=(1, 1_000), rounds=(1, 1_000_000), sampling=(1e-9, 1),
+                      rate=(1e-9, 1e9), l2_bound=(1e-9, 1e9), candidates=(1, 1_000), lessons=(1, 1_000),
+                      invented=(0, 1), seed=(0, 2**31 - 2))  # fmt: skip
 
     @classmethod
     def for_task(cls, spec: Spec, budget: Budget) -> Self:
@@ -183,7 +175,7 @@ class Sfumato(Synthesizer):
             def placed(z: Tensor, label: Tensor, now: Tensor = now) -> Tensor:  # (m, 1 + r)
                 point = position(z, label)
                 cell = F.one_hot(moments.nearest_cell(point, now[label], variances[label]), self.cells)
-                return cell[:, None] * moments.counted(point / spread, CELL_SHARE)
+                return cell[:, None] * counted(point / spread, CELL_SHARE)
 
             sums = query.per_class(placed, l2_bound=1.0).float()  # (k, m, 1 + r)
             held = (sums[..., 0] / math.sqrt(CELL_SHARE)).clamp(min=0.05 * float(sizes.min()) / self.cells)
@@ -220,7 +212,7 @@ def _radius(query: Query, row: _Position, longest: float, *, part: float) -> flo
 def _means(query: Query, reach: float, bands: Tensor) -> tuple[Tensor, Tensor]:
     """Means (k, d) of the codes of every class, and how many there are."""
     sums = query.per_class(
-        lambda z, label: moments.counted(moments.shortened(z.flatten(), reach) / reach, COUNT_SHARE), l2_bound=1.0
+        lambda z, label: counted(moments.shortened(z.flatten(), reach) / reach, COUNT_SHARE), l2_bound=1.0
     ).float()  # (k, 1 + d)
     noise = query.mechanism.noise_multiplier or 0.0
     sizes = class_sizes(sums[:, 0], share=COUNT_SHARE, noise=noise)

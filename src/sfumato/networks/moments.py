@@ -25,11 +25,6 @@ def shortened(vector: Tensor, longest: float) -> Tensor:
     return vector * scale
 
 
-def counted(vector: Tensor, share: float) -> Tensor:
-    """A vector of norm up to 1 behind a constant that counts, with that share of the squared norm of both."""
-    return torch.cat([vector.new_full((1,), math.sqrt(share)), math.sqrt(1 - share) * vector])
-
-
 def packed(vector: Tensor) -> Tensor:
     """The upper triangle of v v^T as a row of norm |v|^2: what is on both sides counts sqrt(2), and is asked once."""
     rows, columns = torch.triu_indices(len(vector), len(vector))

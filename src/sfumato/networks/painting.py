@@ -4,23 +4,25 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import cast
+from dataclasses import dataclass, fields
+from typing import Self, cast
 
 import torch
 from torch import Tensor, nn
 
+from sfumato.errors import expect_within
 from sfumato.networks.generator import PatchGenerator
 from sfumato.progress import track
 from sfumato.values import Images, Spec
 
 CHUNK = 1_000  # images sampled at a time
+MULTIPLICATIONS = 2.5e10  # in a second, about
 Distance = Callable[[Tensor], Tensor]  # images (k, b, c, h, w) in [0, 1] of every class, to one number
 
 
 @dataclass(frozen=True)
 class Course:
-    """How a generator is built and trained; every number public."""
+    """How a generator is built and trained; every number public, and none of them changes what is asked."""
 
     steps: int
     batch: int
@@ -29,9 +31,28 @@ class Course:
     hidden: int
     codes: int
 
+    def __post_init__(self) -> None:
+        most = 1_000_000
+        expect_within(self, steps=(1, most), batch=(1, most), learning_rate=(1e-9, 100), latent=(1, most),
+                      hidden=(1, most), codes=(1, most))  # fmt: skip
+
+    @classmethod
+    def of(cls, method: object) -> Self:
+        """The course that a method has in fields of the same names."""
+        return cls(**{field.name: getattr(method, field.name) for field in fields(cls)})
+
+    def seconds(self, spec: Spec, *, distance: float) -> float:
+        """About how long it takes on two laptop cores, with so many multiplications for the distance of one image."""
+        area = (spec.height // 4 + 1) * (spec.width // 4 + 1)
+        generator = self.hidden * (self.hidden + self.codes * area)
+        return 0.005 * self.steps + self.steps * self.batch * (2 * distance + 3 * generator) / MULTIPLICATIONS
+
     def rate(self, step: int) -> float:
         """A short warm-up, then a cosine to zero."""
         return min(1.0, (step + 1) / 20) * (1 + math.cos(math.pi * step / self.steps)) / 2
+
+
+COURSE = frozenset(field.name for field in fields(Course))
 
 
 def paint(spec: Spec, course: Course, distance: Distance, *, draw: torch.Generator, what: str) -> PatchGenerator:
