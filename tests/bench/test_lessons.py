@@ -40,6 +40,12 @@ def test_one_function_decides(loss: str | None) -> None:
     assert lessons_of(both, loss) is (both if loss == "labels" else both.transfer)
     soft = replace(alone, logits=both.transfer.logits)
     assert lessons_of(soft, loss) is soft
+    assert lessons_of(both, loss, "data") is both
+    assert lessons_of(both, loss, "transfer") is both.transfer
+    everything = lessons_of(both, loss, "all")
+    assert torch.equal(everything.pixels, torch.cat([both.pixels, both.transfer.pixels]))
+    assert torch.equal(everything.labels, torch.cat([both.labels, both.transfer.labels]))
+    assert everything.logits is None
     assert hard(replace(soft, transfer=both.transfer)) == hard(soft)
     assert hard(soft).logits is None
 

@@ -110,6 +110,15 @@ def test_images_for_transfer_teach_and_labels_are_those_of_the_classes(tmp_path:
     assert astray["value"] < 0.2
     assert (astray["details"]["loss"], astray["details"]["agreement_with"]) == ("labels", "labels")
     assert astray["details"]["kept_from_the_student"] == 5
+    together = json.loads(taught(release, "--json", "--subset", "all").out)["score"]
+    assert together["value"] > 0.5, "many right labels against few wrong ones"
+    assert (together["details"]["loss"], together["details"]["subset"]) == ("labels", "all")
+    assert together["details"]["kept_from_the_student"] == (COUNT + 100) // 20
+    assert "Expected a release with logits" in taught(release, "--subset", "all", "--loss", "logits").err
+
+
+def test_a_subset_that_is_not_there_is_refused(plain: Path) -> None:
+    assert "Expected a release with images for transfer" in taught(plain, "--subset", "transfer").err
 
 
 def test_every_run_is_a_row(soft: Path) -> None:

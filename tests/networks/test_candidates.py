@@ -19,7 +19,6 @@ from sfumato.networks.candidates import (
     Simulator,
     blended,
     candidates,
-    leaf,
     moved,
     softened,
     toned,
@@ -111,12 +110,6 @@ def test_simulated_pictures_differ_in_ground_brightness_shape_and_colour() -> No
     assert grey.flatten(1).std(1).median() > 0.1
     colour = Simulator().random(200, COLOUR, draw())
     assert (colour.amax(1) - colour.amin(1)).mean() > 0.05
-
-
-def test_a_leaf_covers_some_of_the_picture_and_a_small_one_less() -> None:
-    large, small = (leaf(500, GREY.shape, draw(), largest=size)[0].mean() for size in (1.0, 0.1))
-    assert 0.02 < large < 0.5
-    assert 0 < small < large / 4
 
 
 def test_a_move_without_degree_is_none_and_the_border_is_repeated() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from sfumato.networks.dead_leaves import dead_leaves, detailed
+from sfumato.networks.dead_leaves import dead_leaves, detailed, one_leaf
 
 
 @pytest.mark.parametrize("shape", [(1, 8, 8), (1, 28, 28), (3, 32, 20)])
@@ -42,3 +42,11 @@ def test_detail_stays_on_the_object_and_leaves_some_images_nearly_alone() -> Non
     assert ((inside - 0.6).abs().amax((1, 2, 3)) < 0.01).float().mean() > 0.02
     assert made.min() >= 0
     assert made.max() <= 1
+
+
+def test_a_leaf_covers_some_of_the_picture_and_a_small_one_less() -> None:
+    def covered(largest: float) -> float:
+        return one_leaf(500, (1, 28, 28), torch.Generator().manual_seed(3), largest=largest)[0].float().mean().item()
+
+    assert 0.02 < covered(0.5) < 0.6
+    assert 0 < covered(0.05) < 0.8 * covered(0.5)  # a patch of cloud has no size

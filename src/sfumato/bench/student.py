@@ -15,7 +15,7 @@ from sfumato.contracts import Reading
 from sfumato.errors import DataError, UsageError, printable
 from sfumato.networks import classifiers
 from sfumato.networks.judging import accuracy, comparable
-from sfumato.networks.student import Lesson, Loss, lessons_of, predict, released_labels, train
+from sfumato.networks.student import Lesson, Loss, Subset, lessons_of, predict, released_labels, train
 from sfumato.release import read_release
 from sfumato.values import Images, Reference, Score
 
@@ -36,6 +36,7 @@ def train_student(
     seeds: int = 3,
     schedule: Literal["short", "paper"] = "short",
     loss: Loss | None = None,
+    subset: Subset | None = None,
     temperature: float | None = None,
     reading: Reading | None = None,
 ) -> Score:
@@ -47,7 +48,7 @@ def train_student(
     if not 1 <= seeds <= MOST_SEEDS:
         raise UsageError(f"Expected 1 to {MOST_SEEDS} seeds, got {seeds}.")
     release = read_release(Path(folder))
-    lessons, kept = _split(lessons_of(release.images, loss))
+    lessons, kept = _split(lessons_of(release.images, loss, subset))
     lesson = _lesson(arch, schedule, loss, temperature, soft=lessons.logits is not None)
     lesson.check(lessons)
     reference = reference_for(release, real, reading or Reading())
@@ -55,7 +56,8 @@ def train_student(
     lab = Lab.beside(release.path.absolute())
     with lab:
         pass  # a lab that cannot be used is said before the hours of training, not after
-    score = _score(lesson, lessons, kept, reference, tuple(range(seeds)), schedule)
+    asked: dict[str, str] = {"schedule": schedule, "subset": subset or "by default"}
+    score = _score(lesson, lessons, kept, reference, tuple(range(seeds)), asked)
     with lab:
         document = {"notice": NOTICE.splitlines()[0], "score": asdict(score), "lesson": asdict(lesson)}
         lab.write(f"student-{arch}.json", json.dumps(document, indent=2, default=str) + "\n")
@@ -99,7 +101,7 @@ def _split(images: Images) -> tuple[Images, Images]:
 
 
 def _score(
-    lesson: Lesson, lessons: Images, kept: Images, real: Reference, seeds: tuple[int, ...], schedule: str
+    lesson: Lesson, lessons: Images, kept: Images, real: Reference, seeds: tuple[int, ...], asked: dict[str, str]
 ) -> Score:
     held_out = comparable(lessons, real)
     released = released_labels(kept)
@@ -114,7 +116,7 @@ def _score(
         "agreement_with": "labels" if kept.logits is None else "logits",
         "kept_from_the_student": len(kept),
         "arch": lesson.arch,
-        "schedule": schedule,
+        **asked,
         "loss": lesson.loss_for(lessons),
         "epochs": lesson.epochs(lessons),
         "test_split": real.test is not None,
@@ -128,7 +130,8 @@ def _table(path: Path, score: Score) -> str:
     error = "" if score.standard_error is None else f"{score.standard_error:.4f}"
     worst = f"{told['worst_class_accuracy']:.4f}"
     judged = "test split" if told["test_split"] else "training records: there is no test split"
-    cells = (told["arch"], told["schedule"], told["loss"], f"{told['epochs']:.3g}", len(score.seeds),
+    taught = told["loss"] if told["subset"] == "by default" else f"{told['loss']} ({told['subset']})"
+    cells = (told["arch"], told["schedule"], taught, f"{told['epochs']:.3g}", len(score.seeds),
              f"{score.value:.4f}", error, worst, f"{told['agreement']:.4f}", judged)  # fmt: skip
     before = path.read_text("utf-8") if path.exists() else "\n".join([NOTICE, *HEAD, ""])
     return before + "| " + " | ".join(map(str, cells)) + " |\n"

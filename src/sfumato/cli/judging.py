@@ -105,6 +105,10 @@ def student(
     seeds: Annotated[int, typer.Option(help="How many students; every one counts.")] = 3,
     schedule: Annotated[Literal["short", "paper"], typer.Option(help="Minutes, or 200 epochs.")] = "short",
     loss: Annotated[Literal["logits", "kl", "labels"] | None, typer.Option(help="Default: logits if released.")] = None,
+    subset: Annotated[
+        Literal["data", "transfer", "all"] | None,
+        typer.Option(help="Which images teach; default: transfer if there, but by labels data."),
+    ] = None,
     temperature: Annotated[float | None, typer.Option(help="Of the loss kl; default 100.")] = None,
     size: Size = None,
     mode: Mode = None,
@@ -116,8 +120,9 @@ def student(
     """Lab side: train students on the release alone, test them on real images. Results go to FOLDER.lab."""
     from sfumato.bench.student import summary, train_student
 
-    score = train_student(folder, real, arch=arch, seeds=seeds, schedule=schedule, loss=loss, temperature=temperature,
-                          reading=parsed_reading(size, mode, label, classes, skip_bad))  # fmt: skip
+    reading = parsed_reading(size, mode, label, classes, skip_bad)
+    score = train_student(folder, real, arch=arch, seeds=seeds, schedule=schedule, loss=loss, subset=subset,
+                          temperature=temperature, reading=reading)  # fmt: skip
     if as_json:
         print_json({"lab": True, "score": asdict(score)})
         return

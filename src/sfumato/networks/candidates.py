@@ -3,13 +3,11 @@
 Each has two verbs. `random(count, spec, draw)` makes images out of nothing, and `vary(images, degree, draw)` makes
 one image like each given one, of any origin; a degree of 1 keeps little of it and 0 nearly all. All randomness is
 the caller's generator. Three sources: public images with augmentations, a simulator that paints leaf upon leaf
-(dead leaves: Lee, Mumford and Huang 2001; as a source: Lin et al. 2025), and a diffusion pipeline on disk.
+(as a source: Lin et al. 2025), and a diffusion pipeline on disk.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -18,9 +16,9 @@ from torch import Generator, Tensor
 from torch.nn import functional as F
 
 from sfumato.errors import EnvironmentProblem, UsageError
+from sfumato.networks.dead_leaves import between, chance, dead_leaves, one_leaf
 from sfumato.values import Images, Spec
 
-LEAVES = 8  # on a simulated picture, at most
 CHUNK = 256  # images painted at a time: their maps stay in the processor's cache
 SOURCES = ("auto", "public", "simulator", "pipeline")
 
@@ -66,36 +64,26 @@ class PublicImages:
 
 
 class Simulator:
-    """Pictures of leaves (ellipses, boxes, bars, arcs, rings; plain, shaded or striped), one upon the other.
+    """Dead leaves, one upon the other.
 
     A variation bends the picture smoothly, which moves, turns and sizes its leaves, paints a leaf more or wipes one
     out, and changes tone and sharpness; so it varies pictures that were not simulated just as well.
     """
 
     def random(self, count: int, spec: Spec, draw: Generator) -> Tensor:
-        sizes = [min(CHUNK, count - start) for start in range(0, count, CHUNK)]
-        return torch.cat([self._pictures(size, spec, draw) for size in sizes])
+        return dead_leaves(count, spec.shape, draw)
 
     def vary(self, images: Tensor, degree: float, draw: Generator) -> Tensor:
         return torch.cat([self._varied(part, degree, draw) for part in torch.split(images, CHUNK)])
 
-    def _pictures(self, count: int, spec: Spec, draw: Generator) -> Tensor:
-        _, ground = leaf(count, spec.shape, draw)
-        pictures = ground * chance(count, 0.5, draw)  # half of them on black
-        most = torch.randint(1, LEAVES + 1, (count, 1, 1, 1), generator=draw)
-        for number in range(LEAVES):
-            cover, paint = leaf(count, spec.shape, draw)
-            pictures = torch.lerp(pictures, paint, cover * (number < most))
-        return softened(pictures, between(-1.0, 0.5, count, draw).clamp(max=0))
-
     def _varied(self, images: Tensor, degree: float, draw: Generator) -> Tensor:
         count, shape = len(images), (images.shape[1], images.shape[2], images.shape[3])
         images = moved(blended(images, degree, draw), degree, draw)
-        cover, paint = leaf(count, shape, draw, largest=0.1 + 0.4 * degree)
+        cover, paint = one_leaf(count, shape, draw, largest=0.05 + 0.2 * degree)
         # Wiping out is painting with what is around: the picture without its detail.
         wiped = softened(softened(images, -1.0), -1.0)
         paint = torch.where(chance(count, 0.5, draw) > 0, paint, wiped)
-        images = torch.lerp(images, paint, cover * chance(count, 0.7 * degree, draw))
+        images = torch.where(cover & (chance(count, 0.7 * degree, draw) > 0), paint, images)
         images = softened(images, degree * between(-1.0, 1.0, count, draw))
         return toned(images, degree, draw)
 
@@ -138,54 +126,6 @@ def load_pipeline(weights: str) -> Any:
             "Expected the package diffusers for a pipeline, got none.", fix="pip install diffusers transformers"
         ) from error
     return AutoPipelineForImage2Image.from_pretrained(weights, local_files_only=True, use_safetensors=True)
-
-
-def between(low: float, high: float, count: int, draw: Generator) -> Tensor:
-    """One number for each image, to be broadcast over it."""
-    return low + (high - low) * torch.rand(count, 1, 1, 1, generator=draw)
-
-
-def chance(count: int, probability: float, draw: Generator) -> Tensor:
-    """1.0 for some of the images and 0.0 for the others."""
-    return (between(0, 1, count, draw) < probability).float()
-
-
-def leaf(count: int, shape: tuple[int, int, int], draw: Generator, *, largest: float = 1.0) -> tuple[Tensor, Tensor]:
-    """For each image one leaf: where it covers, (n, 1, h, w) in [0, 1], and its paint, (n, c, h, w)."""
-    channels, height, width = shape
-
-    def some(low: float, high: float) -> Tensor:
-        return between(low, high, count, draw)
-
-    # Leaves lie about the middle, as what a picture is of.
-    down, along = torch.linspace(-1, 1, height)[:, None], torch.linspace(-1, 1, width)
-    y, x = down - 0.5 * (some(-1, 1) + some(-1, 1)), along - 0.5 * (some(-1, 1) + some(-1, 1))
-    angle, pixel = some(0, math.pi), 2 / max(height, width)
-    long = some(math.log(max(pixel, 0.15 * largest)), math.log(max(2 * pixel, largest))).exp()
-    short = (long * some(-2, 0).exp()).clamp(min=0.75 * pixel)
-    u = (angle.cos() * x + angle.sin() * y) / long
-    v = (angle.cos() * y - angle.sin() * x) / short
-    bow = some(-1, 1) * chance(count, 0.5, draw) * long / short
-    v = torch.addcmul(v, bow, u.square().sub_(0.5), value=-1)  # an arc
-    u, v = u.square(), v.square()
-    oval, box = u + v, u.square().square() + v.square().square()
-    radius = torch.lerp(oval, box, chance(count, 0.5, draw) * some(0, 1))  # 1 on the edge
-    edge = short / (3 * pixel)  # about a pixel wide
-    cover = (edge * (1 - radius)).add_(0.5).clamp_(0, 1)
-    ring = chance(count, 0.25, draw)
-    cover = cover * (edge * (radius - 0.6) + 0.5 + 1e9 * (1 - ring)).clamp_(0, 1)
-    return cover, _paint(x, y, channels, some, draw)
-
-
-def _paint(x: Tensor, y: Tensor, channels: int, some: Callable[[float, float], Tensor], draw: Generator) -> Tensor:
-    """A colour with a shade and, on a third of the leaves, stripes across it."""
-    count = len(x)
-    colour = some(0, 1)
-    if channels > 1:
-        colour = colour + 0.6 * (torch.rand(count, channels, 1, 1, generator=draw) - 0.5)
-    stripes = torch.sin((some(-20, 20) * x + some(0, 6)) + some(-20, 20) * y)
-    shade = (0.4 * chance(count, 0.35, draw) * stripes).add_(some(-0.4, 0.4) * x).add_(some(-0.4, 0.4) * y)
-    return (colour + shade).clamp_(0, 1)
 
 
 def moved(images: Tensor, degree: float, draw: Generator) -> Tensor:

@@ -6,11 +6,14 @@ import math
 from dataclasses import dataclass
 from typing import Any, Literal, Self
 
+import torch
+
 from sfumato.errors import DataError, UsageError
 from sfumato.networks import classifiers
 from sfumato.values import Images
 
 Loss = Literal["logits", "kl", "labels"]
+Subset = Literal["data", "transfer", "all"]  # the folders of a release
 FULL_PRICE = 32 * 32  # pixels; a larger image counts as several against the bound on work
 # How much less a network sees in a short lesson: measured, so that one lasts minutes (a ResNet half an hour).
 PRICES = {
@@ -23,9 +26,22 @@ PRICES = {
 QUICK = ("mlp", "resnet8", "wrn-10-2", "resnext-11")
 
 
-def lessons_of(images: Images, loss: Loss | None = None) -> Images:
-    """The images of a release that teach: those for transfer where it has some, but for the loss labels never."""
-    return images if images.transfer is None or loss == "labels" else images.transfer
+def lessons_of(images: Images, loss: Loss | None = None, subset: Subset | None = None) -> Images:
+    """The images of a release that teach.
+
+    Where it has some for transfer it is those, but by labels it is those of the classes; or whichever subset is
+    wished. All of them together have labels and no logits, for the images of the classes have none.
+    """
+    more = images.transfer
+    if more is None:
+        if subset in ("transfer", "all"):
+            raise UsageError("Expected a release with images for transfer, got one with those of the classes alone.")
+        return images
+    wished = subset or ("data" if loss == "labels" else "transfer")
+    if wished != "all":
+        return images if wished == "data" else more
+    pixels, labels = torch.cat([images.pixels, more.pixels]), torch.cat([images.labels, more.labels])
+    return Images(pixels, labels, images.classes)
 
 
 def hard(images: Images) -> Images:

@@ -15,6 +15,7 @@ from sfumato.errors import DataError
 from sfumato.networks import classifiers
 from sfumato.networks.lesson import Lesson as Lesson
 from sfumato.networks.lesson import Loss as Loss
+from sfumato.networks.lesson import Subset as Subset
 from sfumato.networks.lesson import hard as hard
 from sfumato.networks.lesson import lessons_of as lessons_of
 from sfumato.progress import track
