@@ -1,17 +1,22 @@
-"""Small data sets that tests share."""
+"""Small data sets that tests share, and what a method makes of them."""
 
 from __future__ import annotations
 
 import math
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
+from sklearn.datasets import load_digits
+from sklearn.linear_model import LogisticRegression
 
-from sfumato.privacy import Budget, GaussianSum, Ledger, Noise, PrivateImages, Query
-from sfumato.values import Spec
+from sfumato.contracts import Sampler, Synthesizer
+from sfumato.privacy import Budget, GaussianSum, Ledger, Noise, PrivateImages, Query, SeededNoise
+from sfumato.values import Images, Spec
 
 CLASSES = ("a", "b", "c")
 
@@ -39,6 +44,56 @@ class ToySource:
 def toy(count: int = 120, side: int = 4, seed: int = 0) -> ToySource:
     rng = np.random.default_rng(seed)
     return ToySource(rng.integers(0, 256, (count, 1, side, side)), np.arange(count) % 3)
+
+
+def halves(count: int = 300, side: int = 8) -> ToySource:
+    """Three kinds of picture: bright on the left, on the right, everywhere; brightness varies."""
+    rng = np.random.default_rng(0)
+    labels = np.arange(count) % 3
+    masks = np.zeros((3, 1, side, side))
+    masks[0, ..., : side // 2], masks[1, ..., side // 2 :], masks[2] = 1, 1, 1
+    return ToySource(masks[labels] * rng.integers(120, 250, (count, 1, 1, 1)), labels, ("left", "right", "all"))
+
+
+def digits() -> tuple[ToySource, np.ndarray, np.ndarray]:
+    """The handwritten digits of scikit-learn: most to learn from; pixels and labels of the last to judge by."""
+    values, labels = load_digits(return_X_y=True)  # values 0 to 16
+    pixels = (values * 255 / 16).round().astype(np.uint8).reshape(-1, 1, 8, 8)
+    return ToySource(pixels[:1400], labels[:1400], tuple("0123456789")), pixels[1400:], labels[1400:]
+
+
+def digits_known(images: Images) -> float:
+    """The share of held-out digits that a linear classifier knows that has seen only these images."""
+    _, held_out, truth = digits()
+    pupil = LogisticRegression(max_iter=300).fit(images.unit().flatten(1).numpy(), images.labels.numpy())
+    return float(pupil.score(held_out.reshape(len(held_out), -1) / 255, truth))
+
+
+def fitted_sampler(method: Synthesizer, source: ToySource, epsilon: float, *, public: Images | None = None) -> Sampler:
+    """What a method learns from a source with seeded noise; the records are gone when it comes back."""
+    private = PrivateImages.seal(source, Ledger(Budget(epsilon, 1e-4)), noise=SeededNoise(0))
+    sampler = method.fit(private, public)
+    private.close()
+    return sampler
+
+
+def fitted(
+    method: Synthesizer, source: ToySource, epsilon: float, *, count: int = 600, public: Images | None = None
+) -> Images:
+    """So many images that a method makes after a source, the classes in turn."""
+    return fitted_sampler(method, source, epsilon, public=public)(torch.arange(count) % len(source.spec.classes))
+
+
+def expect_randomness_of_its_own(method: Synthesizer, source: ToySource) -> None:
+    """The same answers give the same bytes whatever the global seed, which is left alone; its own seed changes them."""
+    made = []
+    for global_seed in (1, 2):
+        torch.manual_seed(global_seed)
+        before = torch.get_rng_state()
+        made.append(fitted(method, source, 1.0).pixels)
+        assert torch.equal(before, torch.get_rng_state())
+    assert torch.equal(made[0], made[1])
+    assert not torch.equal(made[0], fitted(replace(method, seed=method.seed + 1), source, 1.0).pixels)
 
 
 def opened(

@@ -1,40 +1,22 @@
-"""DP-MERF: unit features, an unbiased distance, samples that follow the data, and determinism."""
+"""DP-MERF: unit features, an unbiased distance, samples that follow the data, and pixels in place of a generator."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
 
-import numpy as np
 import pytest
 import torch
 
 from sfumato.methods.dp_merf import DPMERF, features
 from sfumato.networks.embedding import class_sizes, squared_mmd
 from sfumato.networks.generator import PatchGenerator
-from sfumato.privacy import Budget, Ledger, PrivateImages, SeededNoise
-from sfumato.values import Images, Spec
+from sfumato.privacy import Budget
+from sfumato.values import Spec
 
-from toys import ToySource
+from toys import fitted, fitted_sampler, halves
 
-CLASSES = ("left", "right", "all")
 SMALL = DPMERF(frequencies=200, length_scales=(0.3,), steps=150, batch=96, latent=4, hidden=64, codes=4)
-
-
-def halves(count: int = 300) -> ToySource:
-    """Three kinds of 8x8 picture: bright on the left, on the right, everywhere; brightness varies."""
-    rng = np.random.default_rng(0)
-    labels = np.arange(count) % 3
-    masks = np.zeros((3, 1, 8, 8))
-    masks[0, ..., :4], masks[1, ..., 4:], masks[2] = 1, 1, 1
-    return ToySource(masks[labels] * rng.integers(120, 250, (count, 1, 1, 1)), labels, CLASSES)
-
-
-def fitted(method: DPMERF, source: ToySource, epsilon: float, noise_seed: int = 0) -> Images:
-    private = PrivateImages.seal(source, Ledger(Budget(epsilon, 1e-4)), noise=SeededNoise(noise_seed))
-    sampler = method.fit(private, None)
-    private.close()
-    return sampler(torch.arange(600) % 3)
 
 
 def test_features_have_unit_norm_for_every_image():
@@ -77,44 +59,8 @@ def test_samples_follow_the_data_at_infinite_budget():
         assert (ours - theirs).abs().mean() < 0.05
 
 
-def test_a_private_fit_spends_within_the_budget_and_samples_every_class():
-    source = halves()
-    ledger = Ledger(Budget(1.0, 1e-4))
-    private = PrivateImages.seal(source, ledger)
-    sampler = dataclasses.replace(SMALL, steps=3).fit(private, None)
-    assert len(ledger.charges) == 1
-    private.close()
-    images = sampler(torch.tensor([2, 0, 1, 1]))
-    assert images.pixels.dtype == torch.uint8
-    assert images.pixels.shape == (4, 1, 8, 8)
-    assert images.classes == CLASSES
-
-
-def test_the_same_answers_give_the_same_bytes_whatever_the_global_seed():
-    quick = dataclasses.replace(SMALL, steps=5)
-    torch.manual_seed(1)
-    first = fitted(quick, halves(), 1.0)
-    torch.manual_seed(2)
-    before = torch.get_rng_state()
-    second = fitted(quick, halves(), 1.0)
-    assert torch.equal(first.pixels, second.pixels)
-    assert torch.equal(before, torch.get_rng_state())
-    assert not torch.equal(first.pixels, fitted(dataclasses.replace(quick, seed=1), halves(), 1.0).pixels)
-
-
-def test_an_empty_class_and_one_class_alone_are_no_trouble():
-    source = halves()
-    quick = dataclasses.replace(SMALL, steps=3)
-    gone = ToySource(source.pixels, np.where(source.labels == 1, 0, source.labels), CLASSES)
-    assert len(fitted(quick, gone, 1.0)) == 600
-    alone = ToySource(source.pixels, source.labels * 0, ("only",))
-    private = PrivateImages.seal(alone, Ledger(Budget(1.0, 1e-4)))
-    assert len(quick.fit(private, None)(torch.zeros(3, dtype=torch.int64))) == 3
-
-
 def test_two_calls_of_a_sampler_give_different_images():
-    private = PrivateImages.seal(halves(), Ledger(Budget(1.0, 1e-4)))
-    sampler = dataclasses.replace(SMALL, steps=3).fit(private, None)
+    sampler = fitted_sampler(dataclasses.replace(SMALL, steps=3), halves(), 1.0)
     labels = torch.zeros(5, dtype=torch.int64)
     assert not torch.equal(sampler(labels).pixels, sampler(labels).pixels)
 

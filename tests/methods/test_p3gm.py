@@ -8,14 +8,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from sklearn.datasets import load_digits
-from sklearn.linear_model import LogisticRegression
 
 from sfumato.errors import UsageError
 from sfumato.methods.p3gm import (
     P3GM,
     Mixture,
-    Sampled,
     beliefs,
     cosine_waves,
     maximised,
@@ -26,45 +23,13 @@ from sfumato.methods.p3gm import (
     towards,
     unpacked,
 )
-from sfumato.privacy import Budget, Ledger, PrivateImages, SeededNoise
+from sfumato.privacy import Budget, Ledger, PrivateImages
 from sfumato.values import Spec
 
-from toys import ToySource
+from toys import ToySource, digits, digits_known, expect_randomness_of_its_own, fitted, fitted_sampler, halves
 
-CLASSES = ("left", "right", "all")
 DIGITS = tuple("0123456789")
-
-
-def halves(count: int = 300) -> ToySource:
-    """Three kinds of 8x8 picture: bright on the left, on the right, everywhere; brightness varies."""
-    rng = np.random.default_rng(0)
-    labels = np.arange(count) % 3
-    masks = np.zeros((3, 1, 8, 8))
-    masks[0, ..., :4], masks[1, ..., 4:], masks[2] = 1, 1, 1
-    return ToySource(masks[labels] * rng.integers(120, 250, (count, 1, 1, 1)), labels, CLASSES)
-
-
-def digits() -> tuple[ToySource, np.ndarray, np.ndarray]:
-    """The handwritten digits of scikit-learn: most to learn from, the last to judge by."""
-    pixels, labels = load_digits(return_X_y=True)
-    grey = np.clip(pixels * 16, 0, 255).reshape(-1, 1, 8, 8)
-    return ToySource(grey[:1400], labels[:1400], DIGITS), grey[1400:], labels[1400:]
-
-
-def fitted(method: P3GM, source: ToySource, epsilon: float) -> tuple[Sampled, Ledger]:
-    ledger = Ledger(Budget(epsilon, 1e-4))
-    private = PrivateImages.seal(source, ledger, noise=SeededNoise(0))
-    sampler = method.fit(private, None)
-    private.close()
-    return sampler, ledger
-
-
-def lesson(method: P3GM, epsilon: float) -> float:
-    """How many real digits a linear classifier knows that has seen only released ones."""
-    source, held_out, labels = digits()
-    images = fitted(method, source, epsilon)[0](torch.arange(1_500) % 10)
-    student = LogisticRegression(max_iter=300).fit(images.unit().flatten(1).numpy(), images.labels.numpy())
-    return float(student.score(held_out.reshape(len(held_out), -1) / 255, labels))
+NETWORK = P3GM(components=2, decoder="network", steps=3, sampling=0.5)
 
 
 def test_the_norm_of_a_packed_row_is_the_squared_norm_of_its_vector() -> None:
@@ -87,7 +52,7 @@ def test_a_row_by_hand() -> None:
 def test_no_latent_and_no_image_is_longer_than_its_bound() -> None:
     assert shortened(torch.full((4,), 1e6), 3.0).norm().item() == pytest.approx(3.0)
     assert shortened(torch.tensor([1.0, 2.0]), 3.0).tolist() == [1.0, 2.0]
-    encoder = fitted(P3GM(components=1), halves(), 1.0)[0]._decoder.encoder
+    encoder = fitted_sampler(P3GM(components=1), halves(), 1.0)._decoder.encoder
     for image in (torch.zeros(1, 8, 8), torch.ones(1, 8, 8), torch.rand(1, 8, 8, generator=torch.Generator())):
         assert encoder(image).norm().item() <= encoder.longest * (1 + 1e-6)
 
@@ -152,7 +117,7 @@ def test_samples_follow_the_data_without_noise(decoder: str, components: int) ->
     source = halves()
     wide = P3GM(components=components, reach=1.0, radius=3.0, coefficients=64)
     method = replace(wide, decoder=decoder, steps=20, sampling=0.5, learning_rate=0.05)
-    images = fitted(method, source, math.inf)[0](torch.arange(600) % 3)
+    images = fitted(method, source, math.inf)
     for c in range(3):
         theirs = torch.from_numpy(source.pixels[source.labels == c]).float().mean(0) / 255
         assert (images.unit()[images.labels == c].mean(0) - theirs).abs().mean() < 0.03
@@ -161,7 +126,7 @@ def test_samples_follow_the_data_without_noise(decoder: str, components: int) ->
 def test_the_network_begins_as_the_linear_decoder_and_learns_beyond_it() -> None:
     source, held_out, _ = digits()
     method = P3GM(components=1, latent=8, decoder="network", steps=60, sampling=0.3, learning_rate=0.05)
-    sampler = fitted(method, source, math.inf)[0]
+    sampler = fitted_sampler(method, source, math.inf)
     painter, pixels = sampler._decoder, torch.from_numpy(held_out).float() / 255
     z = torch.stack([painter.encoder(image) for image in pixels])
     trained = (painter.paint(z) - pixels.flatten(1)).square().mean()
@@ -176,7 +141,7 @@ def test_the_network_begins_as_the_linear_decoder_and_learns_beyond_it() -> None
 def test_released_digits_teach(decoder: str, epsilon: float) -> None:
     source = digits()[0]
     method = replace(P3GM.for_task(source.spec, Budget(epsilon, 1e-4)), decoder=decoder, steps=60)
-    assert lesson(method, epsilon) > 0.75
+    assert digits_known(fitted(method, source, epsilon, count=1_500)) > 0.75
 
 
 def test_the_mean_in_the_model_is_as_noisy_as_was_paid_for() -> None:
@@ -185,7 +150,7 @@ def test_the_mean_in_the_model_is_as_noisy_as_was_paid_for() -> None:
     exact = torch.from_numpy(source.pixels).float().flatten(1).mean(0) / 255
     errors = []
     for epsilon in (math.inf, 0.05):
-        encoder = fitted(P3GM(components=1, reach=1.0), source, epsilon)[0]._decoder.encoder
+        encoder = fitted_sampler(P3GM(components=1, reach=1.0), source, epsilon)._decoder.encoder
         errors.append((encoder.mean @ encoder.waves + encoder.centre - exact).norm().item())
     assert errors[0] < 1e-2
     assert errors[1] > 1.0
@@ -195,27 +160,20 @@ def test_what_is_not_used_is_not_paid_for() -> None:
     spec = halves().spec
     assert [m.rounds for m in P3GM(components=1).plan(spec)] == [1, 1]
     assert [m.rounds for m in P3GM(components=2, rounds=3).plan(spec)] == [1, 4]
-    charged = fitted(P3GM(components=2, decoder="network", steps=3, sampling=0.5), halves(), math.inf)[1].charges
-    assert [c.purpose for c in charged] == ["second moments", "mixture", "decoder"]
+    ledger = Ledger(Budget(math.inf, 1e-4))
+    NETWORK.fit(PrivateImages.seal(halves(), ledger), None)
+    assert [c.purpose for c in ledger.charges] == ["second moments", "mixture", "decoder"]
 
 
 def test_the_same_answers_give_the_same_bytes_whatever_the_global_seed() -> None:
-    method = P3GM(components=2, decoder="network", steps=3, sampling=0.5)
-    made = []
-    for seed in (1, 2):
-        torch.manual_seed(seed)
-        before = torch.get_rng_state()
-        made.append(fitted(method, halves(), 1.0)[0](torch.arange(30) % 3).pixels)
-        assert torch.equal(before, torch.get_rng_state())
-    assert torch.equal(made[0], made[1])
-    assert not torch.equal(made[0], fitted(replace(method, seed=1), halves(), 1.0)[0](torch.arange(30) % 3).pixels)
+    expect_randomness_of_its_own(NETWORK, halves())
 
 
 @pytest.mark.parametrize("epsilon", [0.2, 10.0])
 def test_colour_an_empty_class_and_many_classes_are_no_trouble(epsilon: float) -> None:
     rng = np.random.default_rng(0)
     source = ToySource(rng.integers(0, 256, (90, 3, 16, 12)), np.arange(90) % 40, tuple(map(str, range(50))))
-    images = fitted(P3GM(components=2, coefficients=60), source, epsilon)[0](torch.tensor([49, 0, 3]))
+    images = fitted_sampler(P3GM(components=2, coefficients=60), source, epsilon)(torch.tensor([49, 0, 3]))
     assert images.pixels.shape == (3, 3, 16, 12)
     assert images.labels.tolist() == [49, 0, 3]
 

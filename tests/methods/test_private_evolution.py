@@ -9,37 +9,17 @@ import math
 import numpy as np
 import pytest
 import torch
-from sklearn.datasets import load_digits
-from sklearn.linear_model import LogisticRegression
 
 from sfumato.errors import UsageError
 from sfumato.methods.private_evolution import PrivateEvolution, embedding, nearest, resampled, shares
 from sfumato.networks.candidates import Simulator
-from sfumato.privacy import Budget, GaussianSum, Ledger, PrivateImages, SeededNoise
+from sfumato.privacy import Budget, GaussianSum, Ledger, PrivateImages
 from sfumato.values import Images, Spec
 
-from toys import ToySource
+from toys import ToySource, digits, digits_known, expect_randomness_of_its_own, fitted, fitted_sampler, halves
 
 CLASSES = ("left", "right", "all")
 SMALL = PrivateEvolution(steps=4, population=30, dimensions=32)
-
-
-def halves(count: int = 300) -> ToySource:
-    """Three kinds of 8x8 picture: bright on the left, on the right, everywhere; brightness varies."""
-    rng = np.random.default_rng(0)
-    labels = np.arange(count) % 3
-    masks = np.zeros((3, 1, 8, 8))
-    masks[0, ..., :4], masks[1, ..., 4:], masks[2] = 1, 1, 1
-    return ToySource(masks[labels] * rng.integers(120, 250, (count, 1, 1, 1)), labels, CLASSES)
-
-
-def fitted(
-    method: PrivateEvolution, records: ToySource, epsilon: float, public: Images | None = None, **more: object
-) -> Images:
-    private = PrivateImages.seal(records, Ledger(Budget(epsilon, 1e-4)), noise=SeededNoise(0))
-    sampler = method.fit(private, public, **more)  # type: ignore[arg-type]
-    private.close()
-    return sampler(torch.arange(300) % len(records.spec.classes))
 
 
 def votes_of(source: ToySource, table: torch.Tensor) -> torch.Tensor:
@@ -101,13 +81,9 @@ def test_evolution_finds_what_the_classes_look_like(epsilon: float):
 
 
 def test_released_digits_teach_a_classifier():
-    digits = load_digits()
-    pixels, labels = (digits.images * 15.9).astype(np.uint8)[:, None], digits.target
-    source = ToySource(pixels[:1400], labels[:1400], tuple("0123456789"))
+    source = digits()[0]
     method = PrivateEvolution.for_task(source.spec, Budget(10.0, 1e-4))
-    images = fitted(method, source, 10.0)
-    pupil = LogisticRegression(max_iter=300).fit(images.unit().flatten(1).numpy(), images.labels.numpy())
-    assert pupil.score(pixels[1400:].reshape(-1, 64) / 255, labels[1400:]) > 0.6
+    assert digits_known(fitted(method, source, 10.0, count=300)) > 0.6
 
 
 def test_every_round_is_charged_and_every_charged_round_is_asked():
@@ -130,28 +106,19 @@ def test_nothing_is_written_beside_the_answers(capfd: pytest.CaptureFixture[str]
 def test_classes_are_public_whoever_is_in_them():
     source = halves()
     gone = ToySource(source.pixels, np.where(source.labels == 1, 0, source.labels), CLASSES)
-    images = fitted(SMALL, gone, 1.0)
+    images = fitted(SMALL, gone, 1.0, count=300)
     assert torch.bincount(images.labels).tolist() == [100, 100, 100]
     assert len(images.pixels[images.labels == 1].flatten(1).unique(dim=0)) > 10
     alone = ToySource(source.pixels, source.labels * 0, ("only",))
-    assert len(fitted(SMALL, alone, math.inf)) == 300
+    assert len(fitted(SMALL, alone, math.inf)) == 600
 
 
 def test_the_same_answers_give_the_same_bytes_whatever_the_global_seed():
-    torch.manual_seed(1)
-    first = fitted(SMALL, halves(), 1.0)
-    torch.manual_seed(2)
-    before = torch.get_rng_state()
-    second = fitted(SMALL, halves(), 1.0)
-    assert torch.equal(first.pixels, second.pixels)
-    assert torch.equal(before, torch.get_rng_state())
-    assert not torch.equal(first.pixels, fitted(dataclasses.replace(SMALL, seed=1), halves(), math.inf).pixels)
+    expect_randomness_of_its_own(SMALL, halves())
 
 
 def test_any_number_of_images_in_any_order_of_labels():
-    private = PrivateImages.seal(halves(), Ledger(Budget(math.inf, 1e-4)))
-    sampler = SMALL.fit(private, None)
-    private.close()
+    sampler = fitted_sampler(SMALL, halves(), math.inf)
     labels = torch.tensor([2, 0, 0, 1, 2])
     first, second = sampler(labels), sampler(labels)
     assert torch.equal(first.labels, labels)
@@ -165,7 +132,7 @@ def test_public_images_are_the_candidates_where_they_are_given():
     stripes[:, :, ::2] = torch.arange(100, 200, dtype=torch.uint8)[:, None, None, None]
     public = Images(stripes, torch.zeros(100).long(), ("x",))
     still = dataclasses.replace(SMALL, steps=1, first_degree=0.0, last_degree=0.0)
-    images = fitted(still, halves(), math.inf, public)
+    images = fitted(still, halves(), math.inf, public=public)
     assert {p.numpy().tobytes() for p in images.pixels} <= {p.numpy().tobytes() for p in stripes}
     with pytest.raises(UsageError, match="Expected public images"):
         fitted(dataclasses.replace(SMALL, source="public"), halves(), 1.0)
@@ -183,7 +150,8 @@ def test_a_sampler_may_make_the_first_population_and_anyone_the_variations():
         pixels = (labels * 50 + 10).to(torch.uint8)[:, None, None, None].expand(-1, 1, 8, 8)
         return Images(pixels, labels, CLASSES)
 
-    images = fitted(SMALL, halves(), math.inf, first=sampler, source=Still())
+    private = PrivateImages.seal(halves(), Ledger(Budget(math.inf, 1e-4)))
+    images = SMALL.fit(private, None, first=sampler, source=Still())(torch.arange(300) % 3)
     assert torch.equal(images.pixels[:, 0, 0, 0].long(), images.labels * 50 + 10)
 
 

@@ -8,15 +8,13 @@ import math
 import numpy as np
 import pytest
 import torch
-from sklearn.datasets import load_digits
-from sklearn.linear_model import LogisticRegression
 
 from sfumato.errors import UsageError
 from sfumato.methods.sfumato import Atelier, Sfumato
-from sfumato.privacy import Budget, Ledger, PrivateImages, SeededNoise
+from sfumato.privacy import Budget
 from sfumato.values import Images, Spec
 
-from toys import ToySource
+from toys import ToySource, digits, digits_known, fitted, fitted_sampler
 
 CLASSES = ("round", "tall", "wide")
 SMALL = Sfumato(cells=2, cell_rounds=2, rounds=60, sampling=0.3, candidates=4)
@@ -34,10 +32,8 @@ def objects(count: int = 600, side: int = 20, channels: int = 1, white: bool = F
     return ToySource(255 - pixels if white else pixels, labels, CLASSES)
 
 
-def fitted(source: ToySource, epsilon: float = 10.0, method: Sfumato = SMALL, public: Images | None = None) -> Atelier:
-    private = PrivateImages.seal(source, Ledger(Budget(epsilon, 1e-4)), noise=SeededNoise(0))
-    sampler = method.fit(private, public)
-    private.close()
+def atelier(source: ToySource, epsilon: float = 10.0, method: Sfumato = SMALL, public: Images | None = None) -> Atelier:
+    sampler = fitted_sampler(method, source, epsilon, public=public)
     assert isinstance(sampler, Atelier)
     return sampler
 
@@ -58,14 +54,14 @@ def strokes(source: ToySource) -> ToySource:
     ],
 )
 def test_the_basis_follows_the_images(source: ToySource, kind: str, inverted: bool) -> None:
-    code = fitted(source).code
+    code = atelier(source).code
     assert (code.kind, code.inverted) == (kind, inverted)
 
 
 @pytest.mark.parametrize("white", [False, True])
 def test_images_of_a_class_look_like_it(white: bool) -> None:
     source = objects(white=white)
-    images = fitted(source)(torch.arange(300) % 3)
+    images = atelier(source)(torch.arange(300) % 3)
     real = np.stack([source.pixels[source.labels == c].mean(0) for c in range(3)])
     made = np.stack([images.pixels[images.labels == c].float().mean(0).numpy() for c in range(3)])
     apart = ((made[:, None] - real[None]) ** 2).mean((2, 3, 4))
@@ -74,7 +70,7 @@ def test_images_of_a_class_look_like_it(white: bool) -> None:
 
 
 def test_the_teacher_agrees_with_the_labels_and_labels_the_transfer_set() -> None:
-    sampler = fitted(objects())
+    sampler = atelier(objects())
     images = sampler(torch.arange(300) % 3)
     assert (sampler.teacher(images.pixels).argmax(1) == images.labels).float().mean() > 0.85
     assert images.logits is None
@@ -86,7 +82,7 @@ def test_the_teacher_agrees_with_the_labels_and_labels_the_transfer_set() -> Non
 
 
 def test_choosing_makes_labels_truer() -> None:
-    few, many = (fitted(objects(), 2.0, dataclasses.replace(SMALL, candidates=n)) for n in (1, 6))
+    few, many = (atelier(objects(), 2.0, dataclasses.replace(SMALL, candidates=n)) for n in (1, 6))
     labels = torch.arange(600) % 3
     right = [(s.teacher(s(labels).pixels).argmax(1) == labels).float().mean() for s in (few, many)]
     assert right[1] > right[0]
@@ -95,7 +91,7 @@ def test_choosing_makes_labels_truer() -> None:
 def test_public_images_are_among_those_for_transfer() -> None:
     public = Images(torch.full((5, 1, 20, 20), 77, dtype=torch.uint8), torch.zeros(5).long(), ("x",))
     method = dataclasses.replace(SMALL, lessons=1, invented=1.0)
-    without, given = (fitted(objects(), 10.0, method, images)(torch.arange(100) % 3) for images in (None, public))
+    without, given = (atelier(objects(), 10.0, method, images)(torch.arange(100) % 3) for images in (None, public))
     flat = (given.transfer.pixels == 77).all(3).all(2).all(1)  # type: ignore[union-attr]
     assert flat.sum() == 50  # half of what is invented
     assert not (without.transfer.pixels == 77).all(3).all(2).any()  # type: ignore[union-attr]
@@ -105,19 +101,14 @@ def test_public_images_are_among_those_for_transfer() -> None:
 def test_rare_classes_are_painted_too() -> None:
     source = objects()
     keep = np.concatenate([np.flatnonzero(source.labels != 2), np.flatnonzero(source.labels == 2)[:12]])
-    images = fitted(ToySource(source.pixels[keep], source.labels[keep], CLASSES))(torch.arange(90) % 3)
+    images = atelier(ToySource(source.pixels[keep], source.labels[keep], CLASSES))(torch.arange(90) % 3)
     assert images.pixels[images.labels == 2].float().std() > 10
 
 
 def test_digits_teach_a_simple_classifier() -> None:
-    digits = load_digits()
-    pixels = np.clip(digits.images * 16, 0, 255).astype(np.uint8)[:, None]
-    source = ToySource(pixels[:1400], digits.target[:1400], tuple("0123456789"))
-    budget = Budget(10.0, 1e-4)
-    private = PrivateImages.seal(source, Ledger(budget), noise=SeededNoise(0))
-    images = Sfumato.for_task(source.spec, budget).fit(private, None)(torch.arange(1000) % 10)
-    judge = LogisticRegression(max_iter=300).fit(images.pixels.flatten(1).numpy() / 255, images.labels.numpy())
-    assert judge.score(pixels[1400:].reshape(-1, 64) / 255, digits.target[1400:]) > 0.75
+    source = digits()[0]
+    method = Sfumato.for_task(source.spec, Budget(10.0, 1e-4))
+    assert digits_known(fitted(method, source, 10.0, count=1_000)) > 0.75
 
 
 def test_good_values_follow_from_public_facts() -> None:
