@@ -49,7 +49,9 @@ def train_student(
         raise UsageError(f"Expected 1 to {MOST_SEEDS} seeds, got {seeds}.")
     release = read_release(Path(folder))
     lessons, kept = _split(lessons_of(release.images, loss, subset))
-    lesson = _lesson(arch, schedule, loss, temperature, soft=lessons.logits is not None)
+    # Many small steps pay by logits, and by the labels of all images, which are of many kinds.
+    long = subset == "all" or (lessons.logits is not None and loss != "labels")
+    lesson = _lesson(arch, schedule, loss, temperature, long=long)
     lesson.check(lessons)
     reference = reference_for(release, real, reading or Reading())
     comparable(lessons, reference)
@@ -78,14 +80,14 @@ def summary(score: Score) -> str:
     return "\n".join(lines)
 
 
-def _lesson(arch: str, schedule: str, loss: Loss | None, temperature: float | None, *, soft: bool) -> Lesson:
+def _lesson(arch: str, schedule: str, loss: Loss | None, temperature: float | None, *, long: bool) -> Lesson:
     changes: dict[str, Any] = {} if loss is None else {"loss": loss}
     if temperature is not None:
         changes["temperature"] = temperature
     if schedule == "paper":
         lesson = Lesson.paper(arch, **changes)
     else:
-        lesson = Lesson.short(arch, soft=soft and loss != "labels", **changes)
+        lesson = Lesson.short(arch, soft=long, **changes)
     if temperature is not None and lesson.loss != "kl":
         raise UsageError("Expected a temperature with the loss kl alone.", fix="add --loss kl, or leave it out")
     return lesson
