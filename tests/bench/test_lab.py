@@ -222,7 +222,12 @@ def test_a_forgotten_job_leaves_room_for_another(tmp_path: Path) -> None:
     with Lab.beside(tmp_path / "r") as lab:
         lab.remember({"epsilon": 1.0})
         lab.forget()
+    assert not lab.folder.exists(), "an empty lab would only puzzle"
+    with lab:
         lab.remember({"epsilon": 2.0})
+        lab.write("scores.md", "text")
+        lab.forget()
+    assert (lab.folder / "scores.md").read_text() == "text"
 
 
 def test_file_of_the_lab_is_whole_or_absent(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import shutil
 import stat
 from pathlib import Path
 from types import TracebackType
@@ -81,6 +82,10 @@ class Lab:
         """Of a run that paid for nothing there is nothing to resume, so a corrected one may start here."""
         for name in ("run.json", "ledger.jsonl"):
             (self.folder / name).unlink(missing_ok=True)
+        others = [path for path in self.folder.iterdir() if path.name not in ("lock", "PRIVATE")]
+        if not any(path.is_file() or any(path.iterdir()) for path in others):
+            # A folder with nothing to tell would only puzzle its owner.
+            shutil.rmtree(self.folder)
 
     def write(self, name: str, content: str | bytes) -> Path:
         """A lab file, whole or not at all."""
