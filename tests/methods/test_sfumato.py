@@ -59,6 +59,13 @@ def test_the_basis_follows_the_images(source: ToySource, kind: str, inverted: bo
 
 
 @pytest.mark.parametrize("white", [False, True])
+def test_scenes_are_centred_on_their_own_lightness(white: bool) -> None:
+    # Codes that all share one long part are drowned in noise for its sake.
+    source = objects(channels=3, white=white)
+    assert atelier(source).code.centres[0] == pytest.approx(source.pixels.mean() / 255, abs=0.1)
+
+
+@pytest.mark.parametrize("white", [False, True])
 def test_images_of_a_class_look_like_it(white: bool) -> None:
     source = objects(white=white)
     images = atelier(source)(torch.arange(300) % 3)

@@ -57,11 +57,11 @@ class DPNTK(Synthesizer):
     length_scales: tuple[float, ...] = (0.28, 0.16, 0.1)  # of w_j^T x, times the square root of the number of pixels
     outer_weight: float = 1.0  # a, times 2 / sqrt(pixels): |a Px| is then at most 1
     count_share: float = 0.01  # of a record's squared norm, spent on the size of its class
-    steps: int = 1_500
+    steps: int = 4_000
     batch: int = 500
     learning_rate: float = 5e-3
-    latent: int = 6
-    hidden: int = 256
+    latent: int = 10
+    hidden: int = 512
     codes: int = 16
     seed: int = 0
 

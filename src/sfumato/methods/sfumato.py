@@ -32,6 +32,7 @@ from sfumato.values import Images, Spec
 FACTS = {"tones": 0.01, "lengths": 0.02}  # of the painting's share
 VARIATION = {"moments": 0.48, "own moments": 0.17, "cells": 0.35}  # of what means leave of it
 TONES = (0.05, 0.1, 0.75, 0.9, 0.95)  # between these a pixel is ground, dark, middling, bright, ground
+MIDDLES = torch.tensor([0.02, 0.07, 0.4, 0.8, 0.93, 0.98])  # about the tones between them
 LENGTHS = 2.0 ** (torch.arange(-32, 1) / 4)  # of codes, as parts of the longest there can be
 COUNT_SHARE, CELL_SHARE = 0.02, 0.08  # of a row's squared norm, spent on the size of a class or a cell
 CHUNK = 500  # images that are made and labelled at a time
@@ -119,7 +120,8 @@ class Sfumato(Synthesizer):
         answer = private.open(mechanism, purpose="tones")(tones, l2_bound=1.0) / spec.count
         black, dark, middling, bright, light, white = answer.tolist()
         if spec.channels > 1 or max(black, white) < 0.3 or min(spec.height, spec.width) < 16:
-            return ImageCode("scene", spec.shape)
+            lightness = float(answer.float() @ MIDDLES / answer.sum().clamp(min=0.5))
+            return ImageCode("scene", spec.shape, lightness=min(1.0, max(0.0, lightness)))
         ink = black + dark if white > black else bright + light + white
         kind: Kind = "strokes" if ink > middling else "object"
         return ImageCode(kind, spec.shape, inverted=white > black)

@@ -28,11 +28,15 @@ TO_OPPONENTS = torch.tensor([[1.0, 1.0, 1.0], [1.0, 0.0, -1.0], [-0.5, 1.0, -0.5
 class ImageCode:
     """Encoder of one image and decoder of many, for images of one shape."""
 
-    def __init__(self, kind: Kind, shape: tuple[int, int, int], *, inverted: bool = False) -> None:
+    def __init__(
+        self, kind: Kind, shape: tuple[int, int, int], *, inverted: bool = False, lightness: float | None = None
+    ) -> None:
         channels, height, width = shape
         self.kind, self.inverted, self.shape = kind, inverted, shape
         fields = channels if kind == "scene" else len(CENTRES[kind])
         self.centres = CENTRES[kind][:fields]
+        if lightness is not None:  # about that of the images, where it is known
+            self.centres = (lightness, *self.centres[1:])
         self.reach = max(1.5, REACH * max(height, width))
         self.down = [_cosines(min(k, height), height) for k in FINE[kind][:fields]]
         self.across = [_cosines(min(k, width), width) for k in FINE[kind][:fields]]
