@@ -56,10 +56,10 @@ def test_colours_come_back_and_lightness_is_finest() -> None:
 
 
 def test_another_centre_makes_other_codes_and_the_same_images() -> None:
-    images = torch.nn.functional.interpolate(torch.rand(10, 1, 5, 5), size=(28, 28), mode="bicubic").clamp(0, 0.4)
+    images = 0.4 * torch.nn.functional.interpolate(torch.rand(10, 1, 5, 5), size=(28, 28), mode="bicubic").clamp(0, 1)
     plain, centred = ImageCode("scene", (1, 28, 28)), ImageCode("scene", (1, 28, 28), lightness=0.2)
     codes = [torch.func.vmap(code.encode)(images) for code in (plain, centred)]
-    assert codes[1].norm() < 0.8 * codes[0].norm()
+    assert codes[1].norm() < 0.5 * codes[0].norm()
     torch.testing.assert_close(plain.decode(codes[0]), centred.decode(codes[1]), atol=1e-5, rtol=1e-5)
 
 
