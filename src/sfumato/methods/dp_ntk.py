@@ -76,7 +76,8 @@ class DPNTK(Synthesizer):
     def for_task(cls, spec: Spec, budget: Budget) -> Self:
         share = count_share_for(spec, budget.epsilon)
         small = spec.pixels <= 256  # such images have few degrees of freedom, and should take seconds
-        made = cls(count_share=share, **(SMALL if small else {}))
+        steps = max(1_000, min(4_000, 4_000 * 1_024 // spec.pixels))  # the work of a step goes as pixels
+        made = cls(count_share=share, **(SMALL if small else {"steps": steps}))
         a_pair = made.row(spec) // made.width
         affordable = min(LARGEST_ANSWER // (a_pair * len(spec.classes)), LARGEST_SUM // (a_pair * max(spec.count, 1)))
         return replace(made, width=max(50, min(made.width, affordable)))
