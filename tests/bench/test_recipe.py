@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -111,7 +112,7 @@ def test_a_wrong_recipe_is_refused_by_name(tmp_path: Path, right: str, wrong: st
 def test_every_recipe_can_be_planned_without_data(path: Path, profile: str, tmp_path: Path) -> None:
     experiment = Experiment.of(path, profile=profile, out=tmp_path / "out")
     plan, text = experiment.planned()
-    assert len(plan) == len({row.id for row in experiment.rows()})
+    assert len(plan) == len({row.cell for row in experiment.rows()})
     assert len(plan) > 0 or experiment.recipe.show == "toy"
     assert all("--data" in cell["problem"] or cell["minutes"] > 0 for cell in plan if "problem" in cell)
     assert f"of {len(plan)} releases can be made here" in text
@@ -151,11 +152,12 @@ def contents(out: Path) -> dict[Path, bytes]:
 
 
 def test_the_table_has_what_was_measured_beside_what_was_reported(done: Experiment) -> None:
-    text = (done.out / "table.md").read_text()
-    made = json.loads((done.out / "table.json").read_text())
+    text = (done.folder / "table.md").read_text()
+    made = json.loads((done.folder / "table.json").read_text())
     first, second, third = made["rows"]
     assert text.startswith(NOTICE)
-    assert (done.out / "PRIVATE").read_text() == NOTICE
+    assert (done.folder / "PRIVATE").read_text() == NOTICE
+    assert (done.store.folder / "PRIVATE").read_text() == NOTICE
     assert (first["reported"], second["reported"]) == (None, 12.5)
     assert set(second["measured"]) == {"student", "teacher", "obfuscation"}
     assert 0 <= second["measured"]["teacher"]["value"] <= 1
@@ -164,14 +166,12 @@ def test_the_table_has_what_was_measured_beside_what_was_reported(done: Experime
     assert "strokes (stands in for places)" in text
     assert "not here" in third["problem"]
     assert "inf (not private)" in text
-    assert (done.out / "figure.png").stat().st_size > 1_000
+    assert (done.folder / "figure.png").stat().st_size > 1_000
 
 
 def test_the_diary_of_alignment_is_kept(done: Experiment) -> None:
     first, second, _ = done.rows()
-    diaries = [
-        json.loads((done.out / "cells" / row.id / "scores.json").read_text())["diary"] for row in (first, second)
-    ]
+    diaries = [done.stored(row).measures()["diary"]["value"] for row in (first, second)]
     assert diaries[0] == []
     assert len(diaries[1]) == 2, "before the step and after it"
     assert {"feature", "classify", "variation", "size", "total"} == set(diaries[1][0])
@@ -179,33 +179,34 @@ def test_the_diary_of_alignment_is_kept(done: Experiment) -> None:
 
 def test_a_cell_is_a_release_that_verifies(done: Experiment) -> None:
     for row in done.rows()[:2]:
-        assert verify(done.out / "cells" / row.id / "release").ok
+        assert verify(done.stored(row).release).ok
 
 
 def test_a_cell_is_not_run_twice(done: Experiment) -> None:
-    before = contents(done.out)
-    Experiment.of(done.out.parent / "digits.toml", out=done.out).run("steps 1")
-    assert contents(done.out) == before
+    before = contents(done.store.folder)
+    Experiment.of(done.store.folder.parent / "digits.toml", out=done.store.folder).run("steps 1")
+    assert contents(done.store.folder) == before
 
 
 def test_lost_scores_are_made_again_from_the_same_release(done: Experiment) -> None:
     row = done.rows()[0]
-    cell = done.out / "cells" / row.id
-    before, scores = contents(cell.parent.parent), json.loads((cell / "scores.json").read_text())
-    (cell / "scores.json").unlink()
+    cell = done.stored(row)
+    before, scores = contents(done.store.folder), cell.measures()
+    shutil.rmtree(cell.folder / "measures")
     done.run("steps 0")
-    again = json.loads((cell / "scores.json").read_text())
+    again = cell.measures()
     assert again[row.student.key]["value"] == scores[row.student.key]["value"]
-    assert again["teacher"] is None, "the teacher went with the run that made the release"
-    after = contents(cell.parent.parent)
+    assert again["teacher"]["value"] is None, "the teacher went with the run that made the release"
+    after = contents(done.store.folder)
     assert all(after[path] == data for path, data in before.items() if "release" in path.parts)
 
 
 def test_pictures_come_with_and_without_private_images(done: Experiment, tmp_path: Path) -> None:
     path = recipe(tmp_path, SMALL.replace('show = "curve"', 'show = "grid"'))
-    Experiment.of(path, out=done.out).run("steps")
-    assert (done.out / "figure.png").exists()
-    assert (done.out / "figure_without_private.png").exists()
+    again = Experiment.of(path, out=done.store.folder)
+    again.run("steps")
+    assert (again.folder / "figure.png").exists()
+    assert (again.folder / "figure_without_private.png").exists()
 
 
 def test_the_toy_runs_in_seconds(tmp_path: Path) -> None:
@@ -215,12 +216,12 @@ def test_the_toy_runs_in_seconds(tmp_path: Path) -> None:
     assert agreed["aligned"]["value"] > 0.97
     assert agreed["aligned"]["value"] >= agreed["distillation"]["value"] - 0.01
     assert "nothing here is private" in text
-    assert (tmp_path / "out" / "figure.png").exists()
+    assert (tmp_path / "out" / "tables" / f"{toy.stem}-small" / "figure.png").exists()
 
 
 def test_the_command(done: Experiment, tmp_path: Path) -> None:
-    path = done.out.parent / "digits.toml"
-    again = sfumato("run", path, "--out", done.out, "--only", "steps 1", "--json")
+    path = done.store.folder.parent / "digits.toml"
+    again = sfumato("run", path, "--out", done.store.folder, "--only", "steps 1", "--json")
     assert again.code == 0, again.err
     assert json.loads(again.out)["rows"][1]["reported"] == 12.5
     dry = sfumato("run", path, "--out", tmp_path / "out", "--dry-run")

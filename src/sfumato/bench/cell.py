@@ -21,7 +21,6 @@ from sfumato.bench.student import train_student
 from sfumato.contracts import Sampler
 from sfumato.errors import SfumatoError
 from sfumato.release import read_certificate
-from sfumato.values import Score
 
 MADE = "made"  # the measure that every cell has: what its release cost
 
@@ -34,12 +33,13 @@ class CellJob:
     inputs: dict[str, Any]  # what it is filed under
     job: Job
     measures: tuple[str, ...]
-    student: Student | None = None
+    students: tuple[Student, ...] = ()
 
     def wanted(self) -> tuple[str, ...]:
         """The names under which its measures are filed."""
-        own = tuple(self.student.key if name == "student" and self.student else name for name in self.measures)
-        return (MADE, *own)
+        others = tuple(name for name in self.measures if name != "student")
+        students = tuple(s.key for s in self.students) if "student" in self.measures else ()
+        return (MADE, *others, *students)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ def run_cell(store: Path, cell: CellJob) -> Outcome:
                 _fill(stored, cell)
         return Outcome(cell.name, stored.digest)
     except SfumatoError as error:
-        return Outcome(cell.name, stored.digest, _sentence(error))
+        return Outcome(cell.name, stored.digest, sentence(error))
 
 
 def _fill(stored: Stored, cell: CellJob) -> None:
@@ -79,13 +79,13 @@ def _fill(stored: Stored, cell: CellJob) -> None:
                 (score,) = evaluate_release(
                     stored.release, job.data, reading=job.reading, metrics=(name,), public=job.public
                 )
-            stored.add(name, {**_told(score), **cost, "judges": contracts.find("metrics", name).judges})
-    if cell.student and "student" in cell.measures and not stored.has(cell.student.key):
-        s = cell.student
-        with measured() as cost:
-            score = train_student(stored.release, job.data, arch=s.arch, seeds=s.seeds, schedule=s.schedule,
-                                  loss=s.loss, temperature=s.temperature, reading=job.reading)  # fmt: skip
-        stored.add(s.key, {**_told(score), **cost, "judges": "utility"})
+            stored.add(name, {**asdict(score), **cost, "judges": contracts.find("metrics", name).judges})
+    for s in cell.students:
+        if s.key in cell.wanted() and not stored.has(s.key):
+            with measured() as cost:
+                score = train_student(stored.release, job.data, arch=s.arch, seeds=s.seeds, schedule=s.schedule,
+                                      loss=s.loss, temperature=s.temperature, reading=job.reading)  # fmt: skip
+            stored.add(s.key, {**asdict(score), **cost, "judges": "utility"})
 
 
 @contextmanager
@@ -125,10 +125,6 @@ def _guarantee(release: Path) -> dict[str, Any]:
     return {"guarantee": told.guarantee.level, "spent": told.guarantee.epsilon}
 
 
-def _told(score: Score) -> dict[str, Any]:
-    return asdict(score)
-
-
 def _judge(stored: Stored, cell: CellJob) -> Callable[[Sampler], None]:
     """Notes what only the sampler knows: its teacher's accuracy, and how the losses went."""
 
@@ -150,5 +146,5 @@ def _accuracy(classify: Callable[[Any], Any], job: Job) -> dict[str, Any]:
     return {"value": right, "standard_error": None, "details": {"test_split": split}}
 
 
-def _sentence(error: SfumatoError) -> str:
+def sentence(error: SfumatoError) -> str:
     return f"{error.what} To mend it: {error.fix}." if error.fix else error.what

@@ -1,25 +1,27 @@
-"""Running a recipe: a release for each cell, students and metrics on it, and a table that grows; all of it lab side."""
+"""Running a recipe: an engine fills the cells in the store, and a table of them grows; all of it lab side."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import sys
-from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from sfumato import contracts, data
-from sfumato.bench.evaluate import evaluate_release
+from sfumato.bench.cell import CellJob, sentence
+from sfumato.bench.engines import Engine, local
 from sfumato.bench.figures import draw_curve, draw_pictures
 from sfumato.bench.lab import Lab
-from sfumato.bench.recipe import Entry, ProfileName, Recipe, Row, read_recipe, rows_of, written
-from sfumato.bench.run import Job, make_release, plan_release
-from sfumato.bench.student import train_student
+from sfumato.bench.recipe import Cell, Entry, ProfileName, Recipe, Row, read_recipe, rows_of, written
+from sfumato.bench.run import Job, plan_release
+from sfumato.bench.store import Store, Stored
 from sfumato.bench.table import document, markdown
 from sfumato.bench.toy import run_toy
-from sfumato.contracts import Reading, Sampler
-from sfumato.errors import DataError, EnvironmentProblem, SfumatoError, UsageError
+from sfumato.contracts import Reading
+from sfumato.errors import DataError, SfumatoError, UsageError
 from sfumato.values import Images
 
 ENDINGS = ("", ".npz", ".zip", ".parquet")  # of a data set that the recipe gives no file for
@@ -32,6 +34,7 @@ class Shelf:
     folder: Path | None
     entries: dict[str, Entry]
     seen: dict[str, tuple[str, Reading] | DataError] = field(default_factory=dict)
+    contents: dict[str, str] = field(default_factory=dict)
 
     def find(self, name: str) -> tuple[str, Reading]:
         """Where a data set is and how it is read; a DataError says what to do where it is not here."""
@@ -44,6 +47,13 @@ class Shelf:
         if isinstance(found, DataError):
             raise found
         return found
+
+    def content(self, name: str) -> str:
+        """The same for the same files, wherever they lie: this tells cells of one private data set."""
+        where = self.find(name)[0]
+        if where not in self.contents:
+            self.contents[where] = _content(Path(where)) if Path(where).exists() else f"sfumato's {where}"
+        return self.contents[where]
 
     def _look(self, name: str) -> tuple[str, Reading]:
         entry = self.entries.get(name)
@@ -65,14 +75,14 @@ class Shelf:
 
 @dataclass
 class Experiment:
-    """A recipe with a profile, a data folder and a folder for what it yields."""
+    """A recipe with a profile, a data folder and the store for what it yields."""
 
     name: str
     recipe: Recipe
     profile: ProfileName
     shelf: Shelf
-    out: Path
-    problems: dict[str, str] = field(default_factory=dict)  # why a cell has no score, by its id
+    store: Store
+    problems: dict[str, str] = field(default_factory=dict)  # why a row has no score, by its name
 
     @classmethod
     def of(cls, path: Path, *, profile: ProfileName = "small", out: Path | None = None, folder: Path | None = None
@@ -80,8 +90,7 @@ class Experiment:
         recipe = read_recipe(path)
         if folder is not None and not folder.is_dir():
             raise UsageError("Expected --data (or SFUMATO_DATA) as a folder.", where=folder)
-        out = out or Path("runs") / f"{path.stem}-{profile}"
-        return cls(path.stem, recipe, profile, Shelf(folder, recipe.data), out.absolute())
+        return cls(path.stem, recipe, profile, Shelf(folder, recipe.data), Store((out or Path("runs")).absolute()))
 
     def rows(self, only: str = "") -> list[Row]:
         """The lines whose name has that text."""
@@ -96,24 +105,39 @@ class Experiment:
         where, reading = self.shelf.find(row.cell.data)
         public = self.shelf.find(row.cell.public)[0] if row.cell.public else None
         reading = replace(reading, size=reading.size or row.cell.size, mode=reading.mode or row.cell.mode)
-        settings = tuple((name, written(value)) for name, value in row.cell.settings)
+        settings = dict(row.cell.settings)
+        if row.cell.repeat:  # of a method whose own chance has a seed, that one changes too
+            settings["seed"] = int(settings.get("seed", 0)) + row.cell.repeat
         return Job(where, row.cell.method, row.cell.epsilon, row.cell.delta, public, row.cell.count, reading,
-                   settings=settings)  # fmt: skip
+                   settings=tuple((name, written(value)) for name, value in settings.items()))  # fmt: skip
+
+    def cell(self, row: Row) -> CellJob:
+        """The row as an engine is handed it; its inputs name data by content, so that a folder may move."""
+        job = self.job(row)
+        inputs = {
+            **asdict(row.cell),
+            "settings": dict(job.settings),
+            "reading": asdict(job.reading),
+            "data_content": self.shelf.content(row.cell.data),
+            "public_content": self.shelf.content(row.cell.public) if row.cell.public else "",
+            "sfumato": version("sfumato"),
+        }
+        return CellJob(row.name, inputs, job, self.recipe.measure, (row.student,))
 
     def plan(self, only: str = "") -> list[dict[str, Any]]:
         """Of each cell what it would ask, cost and take; no private pixel is read."""
-        planned: dict[str, dict[str, Any]] = {}
+        planned: dict[Cell, dict[str, Any]] = {}
         for row in self.rows(only):
-            if row.id in planned:  # another student of the same release
+            if row.cell in planned:  # another student of the same release
                 continue
-            told: dict[str, Any] = {"cell": row.name, "folder": row.id, "budget": row.cell.epsilon}
+            told: dict[str, Any] = {"cell": row.name, "budget": row.cell.epsilon}
             try:
                 plan = plan_release(self.job(row))
                 told |= {"asks": [m.to_dict() for m in plan.mechanisms], "epsilon": plan.epsilon,
                          "minutes": plan.seconds / 60}  # fmt: skip
             except SfumatoError as error:
-                told["problem"] = _sentence(error)
-            planned[row.id] = told
+                told["problem"] = sentence(error)
+            planned[row.cell] = told
         return list(planned.values())
 
     def planned(self, only: str = "") -> tuple[list[dict[str, Any]], str]:
@@ -121,117 +145,87 @@ class Experiment:
         plan = self.plan(only)
         return plan, _plan_text(plan)
 
-    def table(self, only: str = "") -> tuple[dict[str, Any], str]:
+    def table(self, only: str = "", *, engine: Engine = local) -> tuple[dict[str, Any], str]:
         """The same of a run."""
-        made = self.run(only)
-        if self.problems and all(row.id in self.problems for row in self.rows(only)):
+        made = self.run(only, engine=engine)
+        if self.problems and all(row.name in self.problems for row in self.rows(only)):
             raise DataError(f"No cell could be run. {next(iter(self.problems.values()))}",
-                            where=self.out / "table.md")  # fmt: skip
-        where = f"Lab material, not for publication: {self.out}"
-        return made, f"{(self.out / 'table.md').read_text('utf-8')}\n{where}"
+                            where=self.folder / "table.md")  # fmt: skip
+        where = f"Lab material, not for publication: {self.folder}"
+        return made, f"{(self.folder / 'table.md').read_text('utf-8')}\n{where}"
 
-    def run(self, only: str = "") -> dict[str, Any]:
+    @property
+    def folder(self) -> Path:
+        """Where the table goes, beside the cells."""
+        return self.store.folder / "tables" / f"{self.name}-{self.profile}"
+
+    def run(self, only: str = "", *, engine: Engine = local) -> dict[str, Any]:
         """Run what has not been run; the table is written anew after every cell."""
-        rows = self.rows(only)
-        self.out.parent.mkdir(parents=True, exist_ok=True)
-        with Lab(self.out) as lab:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with Lab(self.folder) as lab:
             if self.recipe.show == "toy":
                 return run_toy(self.recipe, lab)
-            (self.out / "cells").mkdir(exist_ok=True)
-            for number, row in enumerate(rows, 1):
-                print(f"{number} of {len(rows)}: {row.name}", file=sys.stderr, flush=True)
-                try:
-                    self._measure(row)
-                except EnvironmentProblem:
-                    raise  # a full disk is not one cell's problem
-                except SfumatoError as error:
-                    self.problems[row.id] = _sentence(error)
+            cells = self._cells(self.rows(only))
+            table = self._write(lab)
+            for number, outcome in enumerate(engine(self.store.folder, list(cells.values())), 1):
+                print(f"{number} of {len(cells)}: {outcome.name}", file=sys.stderr, flush=True)
+                if outcome.problem:
+                    mine = next(cell for cell, job in cells.items() if job.name == outcome.name)
+                    self.problems |= {row.name: outcome.problem for row in self.rows() if row.cell == mine}
                 table = self._write(lab)
             return table
 
-    def _measure(self, row: Row) -> None:
-        """Everything that the recipe measures of a cell and that is not on file yet."""
-        file = Scores(self.out / "cells" / row.id)
-        wanted = [row.student.key if name == "student" else name for name in self.recipe.measure]
-        if not [name for name in wanted if name not in file.read()]:
-            return
-        job, release = self.job(row), file.folder / "release"
-        file.folder.mkdir(exist_ok=True)
-        if not release.exists():
-            make_release(job, release, after=self._judge(job, file))
-        # Stopped between release and judgement: the teacher is gone.
-        lost = [name for name in ("teacher", "diary") if name in wanted and name not in file.read()]
-        file.add(dict.fromkeys(lost))
-        metrics = tuple(name for name in wanted if name in contracts.names("metrics") and name not in file.read())
-        if metrics:
-            scores = evaluate_release(release, job.data, reading=job.reading, metrics=metrics, public=job.public)
-            file.add({name: asdict(score) for name, score in zip(metrics, scores, strict=True)})
-        if row.student.key in wanted and row.student.key not in file.read():
-            s = row.student
-            score = train_student(release, job.data, arch=s.arch, seeds=s.seeds, schedule=s.schedule, loss=s.loss,
-                                  temperature=s.temperature, reading=job.reading)  # fmt: skip
-            file.add({s.key: asdict(score)})
+    def _cells(self, rows: list[Row]) -> dict[Cell, CellJob]:
+        """What an engine is to do; rows that differ in the student alone are one cell with several students."""
+        cells: dict[Cell, CellJob] = {}
+        for row in rows:
+            try:
+                cell = cells.get(row.cell) or replace(self.cell(row), students=())
+                cells[row.cell] = replace(cell, students=(*cell.students, row.student))
+            except SfumatoError as error:  # its data is not here, say: a problem of that row alone
+                self.problems[row.name] = sentence(error)
+        return cells
 
-    def _judge(self, job: Job, file: Scores) -> Callable[[Sampler], None]:
-        """Notes what only the sampler knows: its teacher's accuracy, and how the losses went."""
-
-        def judge(sampler: Sampler) -> None:
-            if "diary" in self.recipe.measure:
-                file.add({"diary": getattr(sampler, "diary", None)})
-            if "teacher" in self.recipe.measure:
-                classify = getattr(sampler, "classify", None)
-                file.add({"teacher": None if classify is None else _accuracy(classify, job)})
-
-        return judge
+    def stored(self, row: Row) -> Stored | None:
+        """Where a row's cell lies, if its data is here."""
+        try:
+            return self.store.cell(self.cell(row).inputs)
+        except DataError:
+            return None
 
     def _write(self, lab: Lab) -> dict[str, Any]:
         rows = self.rows()
-        scores = [Scores(self.out / "cells" / row.id).read() for row in rows]
+        found = [self.stored(row) for row in rows]
+        scores = [{} if cell is None else cell.measures() for cell in found]
         made = document(self.recipe, self.profile, rows, scores, self.problems)
         lab.write("table.json", json.dumps(made, indent=2, default=str) + "\n")
         lab.write("table.md", markdown(self.recipe, self.profile, made))
-        done = [row for row, score in zip(rows, scores, strict=True) if score]
         if self.recipe.show == "curve":
-            draw_curve(rows, scores, self.out / "figure.png", title=self.recipe.title)
-        elif self.recipe.show == "grid" and done:
-            draw_pictures([self._pictures(row) for row in done], self.out)
+            draw_curve(rows, scores, self.folder / "figure.png", title=self.recipe.title)
+        done = [(row, cell) for row, cell in zip(rows, found, strict=True) if cell and cell.release.exists()]
+        if self.recipe.show == "grid" and done:
+            draw_pictures([self._pictures(row, cell) for row, cell in done], self.folder)
         return made
 
-    def _pictures(self, row: Row) -> tuple[str, Images, Images, Images | None]:
+    def _pictures(self, row: Row, cell: Stored) -> tuple[str, Images, Images, Images | None]:
         """A line of a figure: its caption, private, released and public images."""
         job = self.job(row)
-        released = data.load(self.out / "cells" / row.id / "release")
+        released = data.load(cell.release)
         private = data.load(job.data, job.reading)
         channels, side = released.pixels.shape[1], released.pixels.shape[2]
         look = Reading(size=side, mode="grey" if channels == 1 else "colour")
         return row.name, private, released, None if job.public is None else data.load(job.public, look)
 
 
-@dataclass(frozen=True, slots=True)
-class Scores:
-    """What was measured of a cell, in one file that is whole at any time."""
-
-    folder: Path
-
-    def read(self) -> dict[str, Any]:
-        path = self.folder / "scores.json"
-        return json.loads(path.read_text("utf-8")) if path.exists() else {}
-
-    def add(self, scores: dict[str, Any]) -> None:
-        if scores:
-            Lab(self.folder).write("scores.json", json.dumps({**self.read(), **scores}, indent=2, default=str) + "\n")
-
-
-def _accuracy(classify: Callable[[Any], Any], job: Job) -> dict[str, Any]:
-    """The teacher on the private test images; the release is on disk by now."""
-    split = data.has_split(job.data, "test")
-    test = data.load(job.data, replace(job.reading, split="test" if split else "train"))
-    right = (classify(test.pixels).argmax(1) == test.labels).double().mean().item()
-    return {"value": right, "standard_error": None, "details": {"test_split": split}}
-
-
-def _sentence(error: SfumatoError) -> str:
-    return f"{error.what} To mend it: {error.fix}." if error.fix else error.what
+def _content(path: Path) -> str:
+    """A digest of a file, or of the names and sizes of the files in a folder."""
+    seen = hashlib.sha256()
+    if path.is_file():
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    for inner in sorted(p for p in path.rglob("*") if p.is_file()):
+        seen.update(f"{inner.relative_to(path)} {inner.stat().st_size}\n".encode())
+    return seen.hexdigest()
 
 
 def _plan_text(planned: list[dict[str, Any]]) -> str:

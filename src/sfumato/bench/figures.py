@@ -49,12 +49,13 @@ def draw_curve(rows: list[Row], scores: list[dict[str, Any]], path: Path, *, tit
 
 def _points(rows: list[Row], scores: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """A point for each k; a run without steps has the losses that another one began with."""
-    begun: dict[str, float] = next((found["diary"][0] for found in scores if found.get("diary")), {})
+    diaries = [found.get("diary", {}).get("value") for found in scores]
+    begun: dict[str, float] = next((diary[0] for diary in diaries if diary), {})
     points = []
-    for row, found in zip(rows, scores, strict=True):
+    for row, found, diary in zip(rows, scores, diaries, strict=True):
         student = found.get(row.student.key)
         if student is not None:
-            last = found["diary"][-1] if found.get("diary") else begun
+            last = diary[-1] if diary else begun
             losses = {name: last[name] for name in LOSSES if name in last}
             points.append({"steps": int(row.fact("steps")), "accuracy": student["value"],
                            "error": student["standard_error"], **losses})  # fmt: skip

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import functools
-import hashlib
 import itertools
-import json
 import math
-import re
 import tomllib
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
@@ -29,7 +26,7 @@ ProfileName = Literal["small", "paper"]
 Value = bool | int | float | str
 TYPICAL = Spec(60_000, 1, 28, 28, tuple("0123456789"))  # to check settings before any data set is looked for
 OWN_MEASURES = ("student", "teacher", "diary")  # the others are metrics
-AXES = ("data", "public", "epsilon", "arch", "label")
+AXES = ("data", "method", "public", "epsilon", "arch", "label")
 
 
 def _many(value: Any) -> Any:
@@ -96,6 +93,8 @@ class Grid(Strict):
 
     data: Names
     epsilon: Numbers
+    method: Names | None = None  # None: the recipe's
+    repeats: int = 1  # releases that differ by chance alone: fresh noise, another seed
     profile: ProfileName | None = None  # None: in both
     public: Names = ("",)  # "": none
     arch: Names | None = None
@@ -170,10 +169,7 @@ class Cell:
     size: int | None
     mode: Mode | None
     settings: tuple[tuple[str, Value], ...]
-
-    @property
-    def digest(self) -> str:
-        return hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()[:8]
+    repeat: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,21 +183,16 @@ class Row:
     defaults: tuple[tuple[str, Value], ...]
 
     @property
-    def id(self) -> str:
-        """The name of the cell's folder; rows that differ in the student alone share it."""
-        origin = f"from-{self.cell.public}" if self.cell.public else "from-noise"
-        parts = [self.cell.data, origin, f"eps{self.cell.epsilon:g}", self.label, *(f"{k}{v}" for k, v in self.axes)]
-        return re.sub(r"[^\w.]+", "-", "-".join(filter(None, parts)))[:120] + f"-{self.cell.digest}"
-
-    @property
     def name(self) -> str:
-        told = [f"epsilon {self.cell.epsilon:g}", self.label, *(f"{k} {v}" for k, v in self.axes), self.student.arch]
-        return f"{self.cell.data} <- {self.cell.public or 'noise'}, {', '.join(filter(None, told))}"
+        again = f"repeat {self.cell.repeat}" if self.cell.repeat else ""
+        told = [self.cell.method, f"epsilon {self.cell.epsilon:g}", self.label, *(f"{k} {v}" for k, v in self.axes),
+                self.student.arch, again]  # fmt: skip
+        return f"{self.cell.data} <- {self.cell.public or 'nothing'}, {', '.join(filter(None, told))}"
 
     def fact(self, name: str) -> Value:
         """The value of an axis or of a setting, the method's default where the recipe has none."""
         known: dict[str, Value] = {"data": self.cell.data, "public": self.cell.public, "epsilon": self.cell.epsilon,
-                 "arch": self.student.arch, "label": self.label}  # fmt: skip
+                 "arch": self.student.arch, "label": self.label, "method": self.cell.method}  # fmt: skip
         return {**dict(self.defaults), **dict(self.cell.settings), **known}.get(name, "")
 
 
@@ -242,7 +233,8 @@ def rows_of(recipe: Recipe, profile: ProfileName) -> list[Row]:
         raise UsageError(f"Expected one of the recipe's profiles {', '.join(recipe.profiles)}; got {profile!r}.")
     common = recipe.profiles[profile]
     grids = [grid for grid in recipe.grid if grid.profile in (None, profile)]
-    return [row for grid in grids for row in _rows(recipe.method, common, grid)]
+    methods = [(grid, method) for grid in grids for method in grid.method or (recipe.method,)]
+    return [row for grid, method in methods for row in _rows(method, common, grid)]
 
 
 def _rows(method: str, common: Profile, grid: Grid) -> Iterator[Row]:
@@ -250,11 +242,11 @@ def _rows(method: str, common: Profile, grid: Grid) -> Iterator[Row]:
     many = [name for name, values in grid.set.items() if len(values) > 1]
     defaults = tuple(asdict(_typical(method, {})).items())  # type: ignore[call-overload]
     heat = learner.temperature if grid.temperature is None else grid.temperature
-    for data, public, epsilon in itertools.product(grid.data, grid.public, grid.epsilon):
+    for data, public, epsilon, repeat in itertools.product(grid.data, grid.public, grid.epsilon, range(grid.repeats)):
         for chosen in itertools.product(*grid.set.values()):
             settings = common.set | dict(zip(grid.set, chosen, strict=True))
             cell = Cell(method, data, public, epsilon, grid.delta, grid.count or common.count,
-                        common.size, common.mode, tuple(settings.items()))  # fmt: skip
+                        common.size, common.mode, tuple(settings.items()), repeat)  # fmt: skip
             for arch in grid.arch or learner.arch:
                 student = Student(arch, learner.seeds, learner.schedule, learner.loss, heat)
                 yield Row(cell, student, grid.label, tuple((n, settings[n]) for n in many), defaults)
@@ -280,7 +272,11 @@ def _typical(method: str, settings: dict[str, Value]) -> Synthesizer:
 
 
 def _check(recipe: Recipe) -> None:
-    settings = set(asdict(_typical(recipe.method, {})))  # type: ignore[call-overload]
+    methods = {method for grid in recipe.grid for method in grid.method or ()} | {recipe.method}
+    for method in methods:
+        if method not in (allowed := tuple(contracts.names("methods"))):
+            raise UsageError(unknown("method", method, allowed))
+    settings = {name for method in methods for name in asdict(_typical(method, {}))}  # type: ignore[call-overload]
     for name in recipe.measure:
         if name not in (allowed := (*OWN_MEASURES, *contracts.names("metrics"))):
             raise UsageError(unknown("measure", name, allowed))
@@ -291,8 +287,8 @@ def _check(recipe: Recipe) -> None:
         raise UsageError("Expected at least one [[grid]] in the recipe.")
     for profile in recipe.profiles:
         for row in rows_of(recipe, profile):
-            if _typical(recipe.method, dict(row.cell.settings)).public_images == "needed" and not row.cell.public:
+            if _typical(row.cell.method, dict(row.cell.settings)).public_images == "needed" and not row.cell.public:
                 raise UsageError(f"Expected public images for {row.name}.", fix="add public = ... to its [[grid]]")
             classifiers.check(row.student.arch)
-            if not row.student.seeds >= 1 or math.isnan(row.cell.epsilon) or row.cell.epsilon <= 0:
+            if row.student.seeds < 1 or math.isnan(row.cell.epsilon) or row.cell.epsilon <= 0:
                 raise UsageError("Expected epsilon above 0 and at least one seed.")

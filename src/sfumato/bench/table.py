@@ -25,12 +25,12 @@ def document(
         lines.append(
             {
                 "by": "measured",
-                "cell": row.id,
+                "cell": row.name,
                 **_axes(recipe, row),
                 "student": row.student.arch,
                 "measured": {name: _measured(row, name, found) for name in recipe.measure if name != "diary"},
                 "reported": literature[matches[0]]["value"] if matches else None,
-                "problem": problems.get(row.id, "" if found else "not run yet"),
+                "problem": problems.get(row.name, "" if found else "not run yet"),
             }
         )
     rest = [told for k, told in enumerate(literature) if k not in used]
@@ -67,7 +67,11 @@ def _axes(recipe: Recipe, row: Row) -> dict[str, Any]:
         stands_for = recipe.data[name].stands_for if name in recipe.data else None
         return f"{name} (stands in for {stands_for})" if stands_for else name
 
-    labelled = {"label": row.label} if row.label else {}
+    labelled: dict[str, Any] = {"label": row.label} if row.label else {}
+    if any(grid.method for grid in recipe.grid):
+        labelled["method"] = row.cell.method
+    if any(grid.repeats > 1 for grid in recipe.grid):
+        labelled["repeat"] = row.cell.repeat
     return {
         "data": told(row.cell.data),
         "public": told(row.cell.public) if row.cell.public else "none",
@@ -93,10 +97,10 @@ def _fits(recipe: Recipe, row: Row, told: dict[str, Value]) -> bool:
 
 def _measured(row: Row, name: str, found: dict[str, Any]) -> dict[str, Any] | None:
     score = found.get(row.student.key if name == "student" else name)
-    if score is None:
+    if score is None or score["value"] is None:
         return None
     details = score.get("details", {})
-    return {"value": score["value"], "standard_error": score["standard_error"],
+    return {"value": score["value"], "standard_error": score.get("standard_error"),
             "test_split": details.get("test_split", True)}  # fmt: skip
 
 

@@ -20,16 +20,21 @@ def run(
     recipe: Annotated[Path, typer.Argument(help="One table or figure as a TOML file.")],
     profile: Annotated[Literal["small", "paper"], typer.Option(help="Minutes, or as published.")] = "small",
     only: Annotated[str, typer.Option(help="Only cells whose name has this text.")] = "",
-    out: Annotated[Path | None, typer.Option(help="Default: runs/RECIPE-PROFILE. Private.")] = None,
+    out: Annotated[Path | None, typer.Option(help="The store of cells; default: runs. Private.")] = None,
     data: Annotated[Path | None, typer.Option(envvar="SFUMATO_DATA", help="The folder of the data sets.")] = None,
+    engine: Annotated[Literal["local", "ray"], typer.Option(help="Who runs the cells.")] = "local",
+    workers: Annotated[int | None, typer.Option(help="Processes; default 1, or all of the cluster.")] = None,
+    address: Annotated[str | None, typer.Option(help="Of a Ray cluster; default: a local one is started.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show cells, budgets and times, and stop.")] = False,
     as_json: Json = False,
 ) -> None:
     """Lab side: run a recipe and write its table; what is there already is not run again."""
+    from sfumato.bench.engines import engine_of
     from sfumato.bench.experiment import Experiment
 
     experiment = Experiment.of(recipe, profile=profile, out=out, folder=data)
-    made, text = experiment.planned(only) if dry_run else experiment.table(only)
+    runner = engine_of(engine, workers=workers, address=address)
+    made, text = experiment.planned(only) if dry_run else experiment.table(only, engine=runner)
     print_json(made) if as_json else print(text)
 
 
