@@ -60,6 +60,8 @@ def released(method: str, data: Path, epsilon: float, public: Path | None, out: 
 def judged(out: Path, data: Path, seeds: int) -> dict[str, float | None]:
     from sfumato.release import read_release
 
+    if not seeds:
+        return {"labels": None, "logits": None}
     images = read_release(out).images
     soft = images.transfer is not None or images.logits is not None
     by_labels = train_student(out, str(data), seeds=seeds, loss="labels").value
@@ -78,9 +80,9 @@ def wants(method: str, data: Path, epsilon: float, public: Path | None) -> Path 
 def line(cell: dict[str, Any], peer: dict[str, Any] | None) -> str:
     ratio = f"{cell['processor'] / peer['processor']:.2f}" if peer else ""
     public = "yes" if cell["public"] else ""
-    soft = "" if cell["logits"] is None else f"{100 * cell['logits']:.1f}"
+    hard, soft = ("" if cell[by] is None else f"{100 * cell[by]:.1f}" for by in ("labels", "logits"))
     return (f"| {cell['method']} | {cell['rows']} | {cell['seconds']:.0f} | {cell['processor']:.0f} | {ratio} "
-            f"| {cell['peak_mb']:.0f} | {100 * cell['labels']:.1f} | {soft} | {public} |")  # fmt: skip
+            f"| {cell['peak_mb']:.0f} | {hard} | {soft} | {public} |")  # fmt: skip
 
 
 def growth(cells: list[dict[str, Any]], method: str) -> str:
@@ -99,7 +101,7 @@ def main() -> None:
     parser.add_argument("--epsilon", type=float, default=1.0)
     parser.add_argument("--sizes", type=int, nargs="+", default=[6_000, 60_000])
     parser.add_argument("--methods", nargs="+", default=sorted(names("methods"), key=lambda name: name != PEER))
-    parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--seeds", type=int, default=1, help="students of each release; 0: time and memory alone")
     parser.add_argument("--out", type=Path)
     asked = parser.parse_args()
     print("| method | records | s | processor s | times dp-merf | MB | by labels, % | by logits, % | public images |")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, fields
-from typing import Self, cast
+from dataclasses import asdict, dataclass, fields
+from typing import Any, Self, cast
 
 import torch
 from torch import Tensor, nn
@@ -37,9 +37,10 @@ class Course:
                       hidden=(1, most), codes=(1, most))  # fmt: skip
 
     @classmethod
-    def of(cls, method: object) -> Self:
-        """The course that a method has in fields of the same names."""
-        return cls(**{field.name: getattr(method, field.name) for field in fields(cls)})
+    def of(cls, method: Any) -> Self:
+        """The course that a method, a dataclass, has in fields of the same names."""
+        known = asdict(method)
+        return cls(**{field.name: known[field.name] for field in fields(cls)})
 
     def seconds(self, spec: Spec, *, distance: float) -> float:
         """About how long it takes on two laptop cores, with so many multiplications for the distance of one image."""
