@@ -1,0 +1,242 @@
+"""The public page of one release: what was protected, what that means and how to use it, from its folder alone.
+
+The page is a function of the bytes of the release: no clock, no host, no path and no lab goes in, so that it may lie
+wherever the release may. It repeats what the certificate states and checks only that the files hold together;
+`sfumato verify` is the check of the claim.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import math
+import os
+import re
+from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from sfumato.errors import EnvironmentProblem, UsageError, VerificationFailed, printable
+
+# The modules and not the package, whose `verify` knows the accountants: from here no way leads to them.
+from sfumato.release import layout
+from sfumato.release.certificate import Certificate, read_certificate
+from sfumato.release.contents import check_files, check_pictures
+
+LARGEST_FACTOR = 1_000_000  # above this a factor says nothing more
+WEAK = 5.0  # an epsilon above which the factor alone is little comfort
+LISTED, NAMED = 100, 50  # classes on the page, class folders in a snippet; more make neither clearer
+PURPOSES = {
+    "tones": "How dark or bright pixels are, over all images.",
+    "lengths": "How strongly images differ from each other, to know where to cut off extremes.",
+    "means": "The average image of each class, and roughly how large the class is.",
+    "moments": "In which ways images vary around the average of their class.",
+    "own moments": "How the images of one class vary differently from those of the others.",
+    "cells": "Which typical variants there are within each class.",
+    "teacher": "Training of a classifier, the teacher, in many small noisy steps.",
+    "statistics": "Average activity of the teacher's layers when it looks at private images.",
+    "mean embedding of each class": "The average of many fixed features of the images of each class.",
+    "mean gradient of each class": "The average response of a fixed, untrained network to the images of each class.",
+    "moments of the features of each class": "Averages and spread of a public network's features, for each class.",
+    "witness function of each class": "For each class, where its images lie among fixed points of comparison.",
+    "votes of every round": "Each private image votes for the synthetic image most like it.",
+    "second moments": "In which ways the images vary, over all classes.",
+    "mixture": "The average and the spread of compressed images, for each class.",
+    "decoder": "Training of the network that paints images, in many small noisy steps.",
+    "choice of a classifier": "Which of several trained classifiers does best on private images.",
+}
+
+
+def write_public_page(release: Path, out: Path) -> Path:
+    """Write the page of a release to the file `out`, at once or not at all; the release is read and never changed."""
+    release, out = Path(release), Path(out)
+    page = _page(release)
+    home = out.absolute().parent.resolve()
+    if release.resolve() in (home, *home.parents):
+        raise UsageError("Expected a place outside of the release for its page, which is no part of it.", where=out,
+                         fix="choose another file")  # fmt: skip
+    if out.is_dir() or not home.is_dir():
+        raise UsageError("Expected the name of a file in a folder that exists for the page.", where=out,
+                         fix="choose another file, such as release.html")  # fmt: skip
+    _write(out, page.encode())
+    return out
+
+
+def _write(out: Path, contents: bytes) -> None:
+    unfinished = out.with_name(f"{out.name}.tmp-{os.getpid()}")
+    try:
+        with unfinished.open("wb") as file:
+            file.write(contents)
+            file.flush()
+            os.fsync(file.fileno())
+        unfinished.replace(out)
+    except OSError as error:
+        unfinished.unlink(missing_ok=True)
+        raise EnvironmentProblem(
+            f"Expected to write the page, got: {error.strerror or error}.", where=out, fix="check space and permissions"
+        ) from error
+
+
+def _page(release: Path) -> str:
+    certificate = _certificate(release)
+    # Every text on the page passes `printable` and is escaped, whoever wrote it and wherever it stands.
+    room = Environment(loader=FileSystemLoader(Path(__file__).parent), undefined=StrictUndefined, autoescape=True,
+                       trim_blocks=True, lstrip_blocks=True, finalize=printable)  # fmt: skip
+    room.filters.update(count=lambda n: f"{n:,}", plural=lambda n, word: f"{n:,} {word}{'' if n == 1 else 's'}")
+    card = layout.read_regular(release / layout.CARD, most=1 << 20).decode("utf-8")
+    picture = layout.read_regular(release / layout.PREVIEW, most=1 << 26)
+    files, exported, fingerprint = _files(release)
+    folders = layout.class_folders(certificate.public.classes)
+    return room.get_template("public.html.jinja").render(
+        c=certificate,
+        title=_stated(card, "pretty_name") or f"Synthetic images by {certificate.method.name}",
+        licence=_stated(card, "license"),
+        promise=_promise(certificate) if certificate.certified else None,
+        zero_out=certificate.guarantee.adjacency.startswith("zero-out"),
+        asked=[_asked(asked.model_dump()) for asked in certificate.mechanisms],
+        curve=_curve(certificate),
+        preview=base64.b64encode(picture).decode(),
+        listed=LISTED,
+        folders=json.dumps(folders) if len(folders) <= NAMED else None,
+        files=files,
+        exported=exported,
+        fingerprint=fingerprint,
+    )
+
+
+def _certificate(release: Path) -> Certificate:
+    """The certificate of a folder that is a release: its files as listed, no others, and a card and picture of it."""
+    if not release.is_dir():
+        raise UsageError("Expected a release folder, got none.", where=release, fix="check the path")
+    certificate = read_certificate(release)
+    for check in (*check_files(release), *check_pictures(release, certificate)):
+        if not check.ok:
+            raise VerificationFailed(f"Expected a release whose files hold together, got: {check.detail}.",
+                                     where=release, fix="run `sfumato verify` to see all problems")  # fmt: skip
+    return certificate
+
+
+def _stated(card: str, field: str) -> str | None:
+    """A line of the card's front matter, which is the publisher's to fill in; None where it is not known."""
+    front = card.split("\n---\n", 1)[0]
+    found = re.search(rf"^{field}:[ \t]*(.*?)(?:[ \t]+#.*)?$", front, re.MULTILINE)
+    value = found[1] if found else ""
+    try:
+        value = str(json.loads(value))
+    except ValueError:  # a YAML scalar without quotation marks
+        value = value.strip("'")
+    return None if value in ("", "unknown") else value
+
+
+def _promise(certificate: Certificate) -> dict[str, Any]:
+    """Epsilon and delta in the words of odds; whatever is rounded is rounded against the release."""
+    guarantee, budget = certificate.guarantee, certificate.budget
+    epsilon = guarantee.epsilon or 0.0
+    factor = math.exp(min(epsilon, 300.0))
+    rarity = (1 / Decimal(repr(max(guarantee.delta, 1e-18)))).quantize(Decimal(1), ROUND_FLOOR)
+    spent = None if not budget.epsilon else min(1.0, epsilon / budget.epsilon)
+    return {
+        "epsilon": _up(epsilon, 4),
+        "factor": _up(factor, 3) if factor <= LARGEST_FACTOR else None,
+        "twice": _up(factor**2, 3) if factor**2 <= LARGEST_FACTOR else None,
+        "delta": _up(guarantee.delta, 3),
+        "rarity": f"1 in {rarity:,}" if guarantee.delta else None,
+        "guess": _best_guess([*certificate.profile, (epsilon, guarantee.delta)]),
+        "weak": epsilon > WEAK,
+        "allowed": None if budget.epsilon is None else _up(budget.epsilon, 4),
+        "spent": None if spent is None else round(100 * spent, 1),
+    }
+
+
+def _best_guess(curve: list[tuple[float, float]]) -> str:
+    """In how many of 100 fair coin tosses one can tell whether a record was there, at best (Kairouz et al. 2015).
+
+    Every point of the curve bounds it by (e^epsilon + delta) / (e^epsilon + 1); the least bound holds.
+    """
+    least = min((1 + delta * math.exp(-e)) / (1 + math.exp(-e)) for e, delta in curve)
+    return str(min(Decimal(100), Decimal(repr(100 * least)).quantize(Decimal("0.1"), ROUND_CEILING)))
+
+
+def _up(value: float, digits: int) -> str:
+    """Rounded up to so many significant digits: a promise may be shown weaker than it is, never stronger."""
+    exact = Decimal(repr(value))
+    place = Decimal(1).scaleb(exact.adjusted() - digits + 1)
+    rounded = exact.quantize(place, ROUND_CEILING).normalize()
+    return f"{rounded:,f}" if rounded == 0 or Decimal("1e-6") <= rounded < Decimal("1e9") else f"{rounded:e}"
+
+
+def _asked(asked: dict[str, Any]) -> dict[str, str]:
+    noise, rounds = asked["noise_multiplier"], asked["rounds"]
+    if asked["kind"] == "noisy-choice":
+        what = f"The best of {asked['candidates']:,} candidates"
+    elif asked["kind"] == "sharded-answers":
+        what = f"The answer of one of {asked['shards']:,} models, each trained on a part of its own"
+    else:
+        rate = asked["sampling"]
+        what = "A sum over all images" if rate == 1 else f"A sum over a random {100 * rate:.3g} % of the images"
+    return {
+        "purpose": asked["purpose"],
+        "plain": PURPOSES.get(asked["purpose"], ""),
+        "what": what,
+        "times": "once" if rounds == 1 else f"{rounds:,} times" + (", each time others" if "random" in what else ""),
+        "noise": f"{noise:.4g}" if noise else "",
+    }
+
+
+def _curve(certificate: Certificate) -> dict[str, Any] | None:
+    """Where delta(epsilon) runs in a drawing of 380 by 280: the chance to fail falls by powers of ten."""
+    guarantee = certificate.guarantee
+    stated = [] if guarantee.epsilon is None else [(guarantee.epsilon, guarantee.delta)]
+    points = [(e, d) for e, d in sorted([*certificate.profile, *stated]) if d > 1e-30]
+    if len(points) < 2 or points[-1][0] < 1e-9:
+        return None
+    furthest, lowest = points[-1][0], min(-1, math.floor(math.log10(min(d for _, d in points))))
+
+    def across(epsilon: float) -> float:
+        return round(70 + 296 * (epsilon / furthest), 1)
+
+    def down(delta: float) -> float:
+        return round(28 + 204 * math.log10(delta) / lowest, 1)
+
+    powers = range(0, -lowest + 1, max(1, math.ceil(-lowest / 6)))
+    return {
+        "points": [(across(e), down(d)) for e, d in points],
+        "across": [(across(tick), f"{tick:g}") for tick in _ticks(furthest)],
+        "down": [(down(10.0**-power), "1" if power == 0 else f"1 in 10{_raised(power)}") for power in powers],
+        "claim": [(across(e), down(d)) for e, d in stated if d > 1e-30],
+        "table": [(f"{e:.4g}", _up(d, 3)) for e, d in sorted(certificate.profile)],
+    }
+
+
+def _ticks(furthest: float) -> list[float]:
+    rough = furthest / 6
+    power = 10.0 ** math.floor(math.log10(rough))
+    step = next(power * nice for nice in (1, 2, 5, 10) if power * nice >= rough)
+    return [step * k for k in range(int(furthest / step + 1e-9) + 1)]
+
+
+def _raised(power: int) -> str:
+    return str(power).translate(str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹"))
+
+
+def _files(release: Path) -> tuple[list[dict[str, str]], dict[str, Any] | None, str]:
+    """Name, size and sum of every listed file, exported pictures counted together, and the sum of the list."""
+    sums = layout.read_regular(release / layout.SUMS, most=1 << 28)
+    rows, pictures, pictured = list[dict[str, str]](), 0, 0
+    for line in sums.decode("utf-8").splitlines():
+        digest, _, name = line.partition("  ")
+        size = (release / name).lstat().st_size
+        if layout.exported(name):
+            pictures, pictured = pictures + 1, pictured + size
+        else:
+            rows.append({"name": name, "size": _size(size), "digest": digest})
+    exported = {"count": pictures, "size": _size(pictured)} if pictures else None
+    return rows, exported, hashlib.sha256(sums).hexdigest()
+
+
+def _size(size: int) -> str:
+    units = ((10**9, "GB"), (10**6, "MB"), (10**3, "kB"))
+    return next((f"{size / unit:.1f} {name}" for unit, name in units if size >= unit), f"{size} bytes")
