@@ -38,6 +38,43 @@ def run(
     print_json(made) if as_json else print(text)
 
 
+@app.command(epilog="Example: `sfumato report faces-release --public --out faces.html`")
+def report(
+    folder: Annotated[Path, typer.Argument(help="A release, or the store of `sfumato run`.")],
+    out: Annotated[Path | None, typer.Option(help="A folder for a site, a file for a public page.")] = None,
+    public: Annotated[bool, typer.Option("--public", help="A page to publish, made from the release alone.")] = False,
+) -> None:
+    """Make pages that open without a server: of a release for everyone, or of all cells of a store, lab side."""
+    from sfumato.errors import UsageError
+
+    if public:
+        from sfumato.report.public import write_public_page
+
+        print(f"open {write_public_page(folder, out or Path(f'{folder.absolute().name}.html'))}")
+        return
+    if not (folder / "cells").is_dir():
+        raise UsageError("Expected a store of cells for a site, got another folder.", where=folder,
+                         fix="add --public for the page of a release, or name the --out of `sfumato run`")  # fmt: skip
+    from sfumato.bench.store import Store
+    from sfumato.bench.totals import totals
+    from sfumato.report.site import write_site
+
+    spent = {total.data: asdict(total) for total in totals(Store(folder))}
+    print(f"open {write_site(folder, out or Path('site'), totals=spent)}  (private: lab material)")
+
+
+@app.command(epilog="Example: `sfumato status runs/`")
+def status(
+    store: Annotated[Path, typer.Argument(help="The store of `sfumato run`.")] = Path("runs"), as_json: Json = False
+) -> None:
+    """Lab side: how far the cells of a store are, while they are run elsewhere."""
+    from sfumato.bench import status as cells
+    from sfumato.bench.store import Store
+
+    lines = cells.status(Store(store))
+    print_json(lines) if as_json else print(cells.text(lines))
+
+
 @app.command("list", epilog="Example: `sfumato list methods`")
 def list_(kind: Literal["methods", "metrics", "attacks", "datasets"], as_json: Json = False) -> None:
     """Show what there is: methods, metrics, attacks or datasets."""
