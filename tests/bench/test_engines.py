@@ -6,7 +6,6 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -103,28 +102,13 @@ def test_wrong_engines_are_refused(tmp_path: Path) -> None:
         list(local(tmp_path, cells(1), workers=0))
 
 
-@pytest.fixture
-def cluster() -> Iterator[Any]:
-    """A real Ray cluster of two nodes on this machine."""
-    ray = pytest.importorskip("ray")
-    from ray.cluster_utils import Cluster
-
-    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
-    two = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
-    two.add_node(num_cpus=1)
-    ray.init(address=two.address, log_to_driver=False)
-    yield two
-    ray.shutdown()
-    two.shutdown()
-
-
-def test_a_cluster_fills_the_store_though_a_node_dies_in_the_middle(cluster: Any, tmp_path: Path) -> None:
+def test_a_cluster_fills_the_store_though_a_node_dies_in_the_middle(two_nodes: Any, tmp_path: Path) -> None:
     jobs = cells(6, steps="200")
     outcomes = []
-    worker = next(iter(cluster.worker_nodes))
+    worker = next(iter(two_nodes.worker_nodes))
     for outcome in ray_cluster(tmp_path, jobs):
         if not outcomes:
-            cluster.remove_node(worker, allow_graceful=False)
+            two_nodes.remove_node(worker, allow_graceful=False)
         outcomes.append(outcome)
     assert not [outcome.problem for outcome in outcomes if outcome.problem]
     assert sorted(outcome.name for outcome in outcomes) == [job.name for job in jobs]

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from sfumato.bench.cell import CellJob, Outcome, run_cell
-from sfumato.errors import EnvironmentProblem, UsageError
+from sfumato.cluster import ATTEMPTS, Cluster
+from sfumato.errors import UsageError
 
-ATTEMPTS = 3  # at one cell, where a worker was lost: it resumes what was charged and never starts over
 Engine = Callable[[Path, Sequence[CellJob]], Iterator[Outcome]]
 
 
@@ -73,13 +73,8 @@ def ray_cluster(
     Lost workers and nodes are tried again. A cell that is tried again resumes from its ledger in the store, which all
     nodes must see under the same path; charges of a lost attempt stay charged.
     """
-    ray = _ray()
-    own = not ray.is_initialized()
-    if own:
-        ray.init(address=address, num_cpus=None if address else workers, include_dashboard=False,
-                 log_to_driver=False, configure_logging=False)  # fmt: skip
-    try:
-        task = ray.remote(num_cpus=1, max_retries=ATTEMPTS)(_on_a_node)
+    with Cluster(address=address, workers=workers) as cluster:
+        ray, task = cluster.ray, cluster.task(_on_a_node)
         waiting: dict[Any, CellJob] = {task.remote(str(store), cell): cell for cell in cells}
         while waiting:
             (done,), _ = ray.wait(list(waiting), num_returns=1)
@@ -88,22 +83,8 @@ def ray_cluster(
                 yield ray.get(done)
             except ray.exceptions.RayError as error:
                 yield Outcome(cell.name, "", f"Its worker was lost ({type(error).__name__}).")
-    finally:
-        if own:
-            ray.shutdown()
 
 
 def _on_a_node(store: str, cell: CellJob) -> Outcome:
     _settle(1)
     return run_cell(Path(store), cell)
-
-
-def _ray() -> Any:
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing about private work is sent anywhere
-    try:
-        import ray  # type: ignore[import-not-found,import-untyped,unused-ignore]
-    except ImportError as error:
-        raise EnvironmentProblem(
-            "Expected the package ray for this engine, got none.", fix="pip install 'ray[default]>=2.50'"
-        ) from error
-    return ray

@@ -12,8 +12,10 @@ from sfumato.privacy.noise import LATTICE_BITS, Noise, SeededNoise
 if TYPE_CHECKING:
     from sfumato.privacy.accounting import calibrate, epsilon_pld, epsilon_rdp, profile
     from sfumato.privacy.descent import Descent, descend
+    from sfumato.privacy.gloo_crew import GlooCrew
     from sfumato.privacy.gradients import noisy_gradient
     from sfumato.privacy.private import PrivateImages, Query
+    from sfumato.privacy.ray_crew import RayCrew
     from sfumato.privacy.recall import FinishedLedger, recalled_images
     from sfumato.privacy.replay import Recording
     from sfumato.privacy.tape import Tape
@@ -26,6 +28,7 @@ __all__ = [
     "Descent",
     "FinishedLedger",
     "GaussianSum",
+    "GlooCrew",
     "Ledger",
     "Mechanism",
     "Noise",
@@ -33,6 +36,7 @@ __all__ = [
     "PrivateImages",
     "Pupil",
     "Query",
+    "RayCrew",
     "Recording",
     "SeededNoise",
     "ShardedAnswers",
@@ -51,9 +55,11 @@ __all__ = [
 _HEAVY = {
     "Descent": "descent",
     "FinishedLedger": "recall",
+    "GlooCrew": "gloo_crew",
     "PrivateImages": "private",
     "Pupil": "teachers",
     "Query": "private",
+    "RayCrew": "ray_crew",
     "Recording": "replay",
     "Tape": "tape",
     "Teachers": "teachers",

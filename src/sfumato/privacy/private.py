@@ -18,9 +18,10 @@ from sfumato.errors import BudgetExceeded, UsageError, VerificationFailed
 from sfumato.privacy.ledger import Charge, Ledger
 from sfumato.privacy.mechanism import GaussianSum, Mechanism, NoisyChoice, ShardedAnswers
 from sfumato.privacy.noise import LATTICE_BITS, Noise
-from sfumato.privacy.rows import Rows, exact_sum
+from sfumato.privacy.rows import Rows
+from sfumato.privacy.shards import Crew, ShardedVault
 from sfumato.privacy.tape import Answer, Tape
-from sfumato.privacy.vault import DerivedVault, Vault
+from sfumato.privacy.vault import Vault
 from sfumato.values import Source, Spec
 
 if TYPE_CHECKING:
@@ -55,6 +56,22 @@ class PrivateImages:
         kept = tape or Tape(None if folder is None else folder / "tape")
         return _bind(handle, Vault(source, folder=folder, noise=noise or Noise(), tape=kept))
 
+    @classmethod
+    def seal_shards(
+        cls,
+        crew: Crew,
+        ledger: Ledger,
+        *,
+        folder: Path | None = None,
+        noise: Noise | None = None,
+        tape: Tape | None = None,
+    ) -> Self:
+        """The same of records that lie in several places, with workers who know the way to them."""
+        handle = cls()
+        handle.spec, handle.ledger = crew.spec, ledger
+        kept = tape or Tape(None if folder is None else folder / "tape")
+        return _bind(handle, ShardedVault(crew, noise=noise or Noise(), tape=kept))
+
     def open(self, mechanism: GaussianSum, *, purpose: str, microbatch: int | None = None) -> Query:
         """Pay for all rounds of a sum, then get the question to ask."""
         vault = unlock(self)
@@ -63,7 +80,7 @@ class PrivateImages:
     def mapped(self, feature: Callable[[Tensor], Tensor]) -> PrivateImages:
         """The same records as a public map of one image (c, h, w) shows them; nothing comes out, so it is free."""
         vault = unlock(self)
-        if isinstance(vault, DerivedVault):
+        if vault.derived:
             raise UsageError("Expected images to map, got features.", fix="compose the two maps")
         handle = PrivateImages()
         derived = vault.derive(feature)
@@ -181,7 +198,7 @@ class Query:
     def _answer(self, vault: Vault, rows: Rows, number: int, answer: Answer | None) -> Answer:
         noise_multiplier = self.mechanism.noise_multiplier or 0.0
         included = vault.noise.included(self.spec.count, self.mechanism.sampling)
-        exact = exact_sum(vault, rows, included, clip=noise_multiplier > 0, microbatch=self._microbatch)
+        exact = vault.total(rows, included, clip=noise_multiplier > 0, microbatch=self._microbatch)
         scale = noise_multiplier * 2.0**LATTICE_BITS * self.mechanism.draws**0.5
         for _ in range(max(self._draws_left(number), 1) if self.mechanism.draws > 1 else 1):
             self._begin()

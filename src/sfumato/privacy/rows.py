@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -12,8 +13,10 @@ from torch import Tensor
 
 from sfumato.errors import UsageError
 from sfumato.privacy.noise import LATTICE_BITS
-from sfumato.privacy.vault import Vault
 from sfumato.values import Spec
+
+if TYPE_CHECKING:
+    from sfumato.privacy.vault import Vault
 
 ROW_BYTES = 1 << 26  # rows of one microbatch, so that memory does not grow with the data
 MARGIN = 1e-5  # float32 norms and products err by less than this
@@ -22,14 +25,26 @@ MARGIN = 1e-5  # float32 norms and products err by less than this
 class Rows:
     """What each record contributes: a row by its own image and label, and the block of the sum it goes to."""
 
+    of: Callable[[Tensor, Tensor], Tensor]
+    l2_bound: float
+    blocks: int
+    chosen: bool
+
     def __init__(
         self, of: Callable[[Tensor, Tensor], Tensor], l2_bound: float, *, blocks: int = 1, chosen: bool = False
     ) -> None:
         if not 0 < l2_bound < math.inf:
             raise UsageError(f"Expected a finite l2_bound > 0, got {l2_bound}.")
-        self.of, self.l2_bound, self.blocks, self.chosen = of, l2_bound, blocks, chosen
+        self.__setstate__({"of": of, "l2_bound": l2_bound, "blocks": blocks, "chosen": chosen})
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Rows travel to workers without what can be made there."""
+        return {name: value for name, value in self.__dict__.items() if name != "mapped"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__ |= state
         # one image at a time, by construction: a row cannot depend on its neighbours
-        self.mapped = torch.func.vmap(of, randomness="different")
+        self.mapped = torch.func.vmap(self.of, randomness="different")
 
     def shape(self, spec: Spec) -> torch.Size:
         """The shape of an answer, found on a blank image, so that it does not depend on the data."""

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from sfumato.errors import DataError, EnvironmentProblem, UsageError
 from sfumato.privacy.noise import Noise
+from sfumato.privacy.rows import Rows, exact_sum
 from sfumato.privacy.tape import Tape
 from sfumato.progress import track
 from sfumato.values import Source, Spec
@@ -56,6 +57,7 @@ class Records:
         if self._shape[0]:
             with self._file.open("rb") as file:
                 self._mapped = mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+            self._file.unlink()  # what is mapped stays, and not even a killed process leaves it behind
             self.values = np.frombuffer(mapped, self._kind).reshape(self._shape)
 
     def take(self, chosen: NDArray[np.int64]) -> Tensor:
@@ -79,6 +81,7 @@ class Vault:
     """
 
     empty: ClassVar[bool] = False  # without records: all that can be had is on the tape
+    derived: bool = False  # features, not images
 
     def __init__(self, source: Source, *, folder: Path | None, noise: Noise, tape: Tape) -> None:
         self.spec, self.closed, self.noise, self.tape = source.spec, False, noise, tape
@@ -116,6 +119,12 @@ class Vault:
         pixels[~present] = 0
         return pixels, torch.from_numpy(self.labels[chosen]).masked_fill(~present, 0), present
 
+    def total(
+        self, rows: Rows, included: NDArray[np.bool_], *, clip: bool, microbatch: int | None
+    ) -> NDArray[np.int64]:
+        """The exact sum of the included records' rows; noise is for the caller to add."""
+        return exact_sum(self, rows, included, clip=clip, microbatch=microbatch)
+
     def derive(self, feature: Callable[[Tensor], Tensor]) -> Vault:
         derived = DerivedVault(self, feature, len(self._derived))
         self._derived.append(derived)
@@ -143,6 +152,8 @@ class DerivedVault(Vault):
 
     Guarantee: a derived record depends on its own image alone, and is gone when the vault is closed.
     """
+
+    derived = True
 
     def __init__(self, parent: Vault, feature: Callable[[Tensor], Tensor], number: int) -> None:
         # one image at a time, by construction, as for rows
