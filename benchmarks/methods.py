@@ -14,7 +14,6 @@ import argparse
 import json
 import math
 import os
-import shutil
 import sys
 import tempfile
 import time
@@ -46,8 +45,6 @@ def released(method: str, data: Path, epsilon: float, public: Path | None, out: 
     program = str(Path(sys.executable).with_name("sfumato"))
     command = [program, "release", str(data), "--method", method, "--epsilon", str(epsilon), "--out", str(out),
                *(["--public", str(public)] if public else [])]  # fmt: skip
-    shutil.rmtree(out, ignore_errors=True)  # of a run that was stopped
-    shutil.rmtree(f"{out}.lab", ignore_errors=True)
     started = time.perf_counter()
     process = os.posix_spawn(program, command, os.environ)
     _, status, usage = os.wait4(process, 0)
@@ -117,7 +114,9 @@ def main() -> None:
                 place = {"data": asked.real.stem, "method": method, "rows": rows, "epsilon": asked.epsilon}
                 known = [c for c in cells if place.items() <= c.items()]
                 if not known:
-                    out = folder / f"{data.stem}-{method}-{asked.epsilon:g}"
+                    # A folder of its own: a stopped run is not resumed, which would be no time, and its ledger stays.
+                    name = f"{data.stem}-{method}-{asked.epsilon:g}-"
+                    out = Path(tempfile.mkdtemp(prefix=name, dir=folder)) / "release"
                     public = wants(method, data, asked.epsilon, asked.public)
                     cost = released(method, data, asked.epsilon, public, out)
                     known = [{**place, "public": bool(public), **cost, **judged(out, data, asked.seeds)}]

@@ -13,6 +13,7 @@ import torch
 from metrics.digits import reference
 from release.making import make_certificate
 from sfumato.bench import attack, selection
+from sfumato.errors import UsageError
 from sfumato.metrics import equalised_odds, model_bias
 from sfumato.networks.student import Lesson, hard, lessons_of
 from sfumato.release import write_release
@@ -42,12 +43,16 @@ def test_one_function_decides(loss: str | None) -> None:
     assert lessons_of(soft, loss) is soft
     assert lessons_of(both, loss, "data") is both
     assert lessons_of(both, loss, "transfer") is both.transfer
+    assert hard(replace(soft, transfer=both.transfer)) == hard(soft)
+    assert hard(soft).logits is None
+    if loss in ("logits", "kl"):
+        with pytest.raises(UsageError, match="Expected the loss labels"):
+            lessons_of(both, loss, "all")
+        return
     everything = lessons_of(both, loss, "all")
     assert torch.equal(everything.pixels, torch.cat([both.pixels, both.transfer.pixels]))
     assert torch.equal(everything.labels, torch.cat([both.labels, both.transfer.labels]))
     assert everything.logits is None
-    assert hard(replace(soft, transfer=both.transfer)) == hard(soft)
-    assert hard(soft).logits is None
 
 
 def select(images: Images, folder: Path) -> object:

@@ -114,7 +114,7 @@ def test_images_for_transfer_teach_and_labels_are_those_of_the_classes(tmp_path:
     assert together["value"] > 0.5, "many right labels against few wrong ones"
     assert (together["details"]["loss"], together["details"]["subset"]) == ("labels", "all")
     assert together["details"]["kept_from_the_student"] == (COUNT + 100) // 20
-    assert "Expected a release with logits" in taught(release, "--subset", "all", "--loss", "logits").err
+    assert "Expected the loss labels" in taught(release, "--subset", "all", "--loss", "logits").err
 
 
 def test_a_subset_that_is_not_there_is_refused(plain: Path) -> None:

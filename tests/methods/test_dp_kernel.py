@@ -67,7 +67,7 @@ def test_without_noise_the_witness_is_the_mean_of_kernels_at_the_records():
     records = torch.from_numpy(data.pixels).float().flatten(1) / 255
     for c in range(3):
         kernel = features(records[data.labels == c], witness.omega) @ features(points[c], witness.omega).T
-        torch.testing.assert_close(witness(points)[c], kernel.mean(0), atol=1e-4, rtol=0)
+        torch.testing.assert_close(witness(points[c], torch.tensor(c)), kernel.mean(0), atol=1e-4, rtol=0)
     assert trust.tolist() == [1, 1, 1]
 
 
@@ -77,9 +77,11 @@ def test_the_noise_is_a_path_of_the_process_with_the_kernel_as_covariance():
     data = source(count, classes)
     points = torch.rand(6, 64, generator=torch.Generator().manual_seed(3))
     points[1] = points[0] + 0.05 * (points[1] - points[0])
-    everywhere = points.expand(classes, -1, -1)
+    everywhere, each = points.expand(classes, -1, -1), torch.arange(classes)[:, None]
     clean = released(method, data, math.inf)[0]
-    paths = [released(method, data, epsilon, seed)[0](everywhere) - clean(everywhere) for seed in range(draws)]
+    paths = [
+        released(method, data, epsilon, seed)[0](everywhere, each) - clean(everywhere, each) for seed in range(draws)
+    ]
     spread = noise_of(epsilon) / (count / classes) / math.sqrt(1 - method.count_share)
     found = torch.cat(paths).T.cov() / spread**2
     wanted = features(points, clean.omega) @ features(points, clean.omega).T
@@ -91,11 +93,12 @@ def test_asking_again_is_the_same_path_and_near_duplicates_are_no_way_around_it(
     witness, _ = released(TINY, source(), 1.0)
     images = torch.rand(3, 4, 64, generator=torch.Generator().manual_seed(4))
     images[:, 1] = images[:, 0]  # a covariance at these points is singular, where the public code drops its noise
-    values = witness(images)
-    assert torch.equal(values, witness(images))
+    labels = torch.arange(3)[:, None]
+    values = witness(images, labels)
+    assert torch.equal(values, witness(images, labels))
     torch.testing.assert_close(values[:, 0], values[:, 1])
     clean, _ = released(TINY, source(), math.inf)
-    assert (values - clean(images)).abs().min() > 1e-4
+    assert (values - clean(images, labels)).abs().min() > 1e-4
 
 
 def test_noise_is_part_of_the_gradient_and_the_clean_direction_is_not_in_it():
@@ -114,7 +117,9 @@ def test_the_loss_is_the_squared_distance_but_for_a_constant():
     for c in range(3):
         kernel = features(images[c], witness.omega) @ features(images[c], witness.omega).T
         pairs = (kernel.sum() - kernel.trace()) / (7 * 6)
-        torch.testing.assert_close(witness.loss(images)[c], pairs - 2 * witness(images)[c].mean(), atol=1e-5, rtol=0)
+        torch.testing.assert_close(
+            witness.loss(images)[c], pairs - 2 * witness(images[c], torch.tensor(c)).mean(), atol=1e-5, rtol=0
+        )
 
 
 def test_a_glimpse_is_right_on_average():

@@ -69,6 +69,19 @@ def test_an_empty_class_one_class_alone_and_many_are_no_trouble(name: str, crowd
     assert set(images.labels.tolist()) == set(range(len(source.spec.classes)))
 
 
+@pytest.mark.parametrize("name", TINY)
+def test_a_record_is_more_like_its_class_than_like_another_or_than_noise_is(name: str) -> None:
+    source = halves()
+    private = PrivateImages.seal(source, Ledger(Budget(100.0, 1e-4)))
+    likeness = TINY[name].fit(private, None).likeness
+    private.close()
+    images, labels = torch.from_numpy(source.pixels) / 255, torch.from_numpy(source.labels)
+    noise = torch.rand(images.shape, generator=torch.Generator().manual_seed(0)).round()
+    with torch.no_grad():
+        own, other = likeness(images, labels).mean(), likeness(images, (labels + 1) % 3).mean()
+        assert own > max(other, likeness(noise, labels).mean())
+
+
 @pytest.mark.parametrize("name", LESSONS)
 def test_digits_teach_a_classifier(name: str) -> None:
     quicker, count, least = LESSONS[name]

@@ -55,6 +55,7 @@ class DPHP(Synthesizer):
     latent: int = 6
     hidden: int = 512
     codes: int = 16
+    drafts: int = 2  # of every image, of which the one most like its class is kept
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -81,7 +82,7 @@ class DPHP(Synthesizer):
         return [GaussianSum(rounds=1, sampling=1.0)]
 
     def seconds(self, spec: Spec) -> float:
-        return 5 + self._width(spec) * (spec.count + 3 * self.steps * self.batch) / 1e8
+        return 5 + self._width(spec) * ((1 + self.drafts) * spec.count + 3 * self.steps * self.batch) / 1e8
 
     def _width(self, spec: Spec) -> int:
         """Features of one image."""
@@ -107,8 +108,11 @@ class DPHP(Synthesizer):
             parts = zip(torch.split(images.flatten(2), each), torch.split(target, each), strict=True)
             return (trust * torch.cat([squared_mmd(self._features(x, sets), mu) for x, mu in parts])).mean()
 
+        def likeness(images: Tensor, labels: Tensor) -> Tensor:
+            return (self._features(images.flatten(1), sets) * target[labels]).sum(1)
+
         painter = paint(spec, Course.of(self), distance, draw=draw, what="dp-hp")
-        return Paintings(painter, spec.classes, seed=self.seed + 1)
+        return Paintings(painter, spec.classes, likeness, drafts=self.drafts, seed=self.seed + 1)
 
     def _sets(self, spec: Spec, draw: torch.Generator) -> Tensor:
         """Different pixels in each set: (product_pixels, sets); a set cannot have more than there are."""

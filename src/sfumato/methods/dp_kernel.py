@@ -57,6 +57,7 @@ class DPKernel(Synthesizer):
     latent: int = 6
     hidden: int = 256
     codes: int = 16
+    drafts: int = 2  # of every image, of which the one most like its class is kept
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -77,7 +78,7 @@ class DPKernel(Synthesizer):
         return [GaussianSum(rounds=1, sampling=1.0)]
 
     def seconds(self, spec: Spec) -> float:
-        asking = spec.count * spec.pixels * self.frequencies / MULTIPLICATIONS
+        asking = (1 + self.drafts) * spec.count * spec.pixels * self.frequencies / MULTIPLICATIONS
         return 5 + asking + Course.of(self).seconds(spec, distance=spec.pixels * self.glimpse)
 
     def fit(self, private: PrivateImages, public: Images | None) -> Sampler:
@@ -88,8 +89,11 @@ class DPKernel(Synthesizer):
             part = witness.part(self.glimpse, draw)
             return (trust * part.loss(images.flatten(2))).mean()
 
+        def likeness(images: Tensor, labels: Tensor) -> Tensor:
+            return witness(images.flatten(1), labels)
+
         painter = paint(private.spec, Course.of(self), loss, draw=draw, what="dp-kernel")
-        return Paintings(painter, private.spec.classes, seed=self.seed + 1)
+        return Paintings(painter, private.spec.classes, likeness, drafts=self.drafts, seed=self.seed + 1)
 
     def release(self, private: PrivateImages, draw: torch.Generator) -> tuple[Witness, Tensor]:
         """The one functional release, of all classes; and how much of each class's function is not noise."""
@@ -119,8 +123,8 @@ class Witness:
     def __init__(self, omega: Tensor, means: Tensor) -> None:
         self.omega, self.means = omega, means  # (D/2, d), (k, D)
 
-    def __call__(self, images: Tensor) -> Tensor:  # (k, b, d) in [0, 1] -> (k, b)
-        return (features(images, self.omega) @ self.means[:, :, None])[..., 0]
+    def __call__(self, images: Tensor, labels: Tensor) -> Tensor:  # (..., d) in [0, 1], (...) -> (...)
+        return (features(images, self.omega) * self.means[labels]).sum(-1)
 
     def loss(self, images: Tensor) -> Tensor:
         """For each class E k(Y, Y') - 2 E f~(Y) of (k, b, d): MMD^2 but for a constant; Y and Y' differ."""

@@ -60,6 +60,7 @@ class DPMEPF(Synthesizer):
     latent: int = 6
     hidden: int = 512
     codes: int = 16
+    drafts: int = 1  # of every image, of which the one most like its class is kept; each costs a look
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -106,9 +107,13 @@ class DPMEPF(Synthesizer):
             made = torch.cat([phi(chunk) for chunk in torch.split(images.flatten(0, 1), CHUNK)])
             return (trust * squared_mmd(made.reshape(*images.shape[:2], -1), target)).mean()
 
+        def likeness(images: Tensor, labels: Tensor) -> Tensor:
+            made = torch.cat([phi(chunk) for chunk in torch.split(images, CHUNK)])
+            return (made * target[labels]).sum(1)
+
         draw = torch.Generator().manual_seed(self.seed)
         painter = paint(spec, Course.of(self), distance, draw=draw, what="dp-mepf")
-        return Paintings(painter, spec.classes, seed=self.seed + 1)
+        return Paintings(painter, spec.classes, likeness, drafts=self.drafts, seed=self.seed + 1)
 
     def _moments(self, spec: Spec) -> Moments:
         features = available(spec) if self.features == "auto" else self.features

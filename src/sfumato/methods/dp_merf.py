@@ -37,6 +37,7 @@ class DPMERF(Synthesizer):
     latent: int = 6
     hidden: int = 512
     codes: int = 16
+    drafts: int = 2  # of every image, of which the one most like its class is kept
     canvas: str = "generator"  # "pixels": the pixels of `batch` images are trained themselves
     seed: int = 0
 
@@ -62,7 +63,7 @@ class DPMERF(Synthesizer):
 
     def seconds(self, spec: Spec) -> float:
         one = spec.pixels * self.frequencies  # multiplications for the features of an image
-        return 5 + spec.count * one / MULTIPLICATIONS + Course.of(self).seconds(spec, distance=one)
+        return 5 + (1 + self.drafts) * spec.count * one / MULTIPLICATIONS + Course.of(self).seconds(spec, distance=one)
 
     def fit(self, private: PrivateImages, public: Images | None) -> Sampler:
         spec = private.spec
@@ -81,9 +82,12 @@ class DPMERF(Synthesizer):
         def distance(images: Tensor) -> Tensor:
             return (trust * squared_mmd(features(images.flatten(2), omega), target)).mean()
 
+        def likeness(images: Tensor, labels: Tensor) -> Tensor:
+            return (features(images.flatten(1), omega) * target[labels]).sum(1)
+
         train = paint if self.canvas == "generator" else paint_pixels
         painter = train(spec, Course.of(self), distance, draw=draw, what="dp-merf")
-        return Paintings(painter, spec.classes, seed=self.seed + 1)
+        return Paintings(painter, spec.classes, likeness, drafts=self.drafts, seed=self.seed + 1)
 
     def _frequencies(self, spec: Spec, draw: torch.Generator) -> Tensor:
         """Draws of the spectral density of a mixture of Gaussian kernels, equal parts of each length-scale."""

@@ -63,6 +63,7 @@ class DPNTK(Synthesizer):
     latent: int = 10
     hidden: int = 512
     codes: int = 16
+    drafts: int = 2  # of every image, of which the one most like its class is kept
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -104,8 +105,13 @@ class DPNTK(Synthesizer):
             pairs = (b * mean.square().sum((-2, -1)) - 1) / (b - 1)  # squared_mmd, with the features never written out
             return (trust * (pairs - 2 * (mean * embedding).sum((-2, -1)))).mean()
 
+        def likeness(images: Tensor, labels: Tensor) -> Tensor:
+            units, inputs = network.factors(images.flatten(1))
+            every = torch.einsum("bu,kug,bg->bk", units, embedding, inputs)
+            return every.gather(1, labels[:, None])[:, 0]
+
         painter = paint(private.spec, Course.of(self), distance, draw=draw, what="dp-ntk")
-        return Paintings(painter, private.spec.classes, seed=self.seed + 1)
+        return Paintings(painter, private.spec.classes, likeness, drafts=self.drafts, seed=self.seed + 1)
 
     def network(self, spec: Spec, draw: torch.Generator) -> SineNetwork:
         scales = torch.tensor(self.length_scales).repeat(-(-self.width // len(self.length_scales)))[: self.width, None]

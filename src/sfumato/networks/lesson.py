@@ -40,6 +40,8 @@ def lessons_of(images: Images, loss: Loss | None = None, subset: Subset | None =
     wished = subset or ("data" if loss == "labels" else "transfer")
     if wished != "all":
         return images if wished == "data" else more
+    if loss in ("logits", "kl"):
+        raise UsageError(f"Expected the loss labels for all images, got {loss}; those of the classes have no logits.")
     pixels, labels = torch.cat([images.pixels, more.pixels]), torch.cat([images.labels, more.labels])
     return Images(pixels, labels, images.classes)
 
