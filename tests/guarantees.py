@@ -1,4 +1,4 @@
-"""Each Guarantee sentence of the privacy core as a check that raises when it does not hold.
+"""Each Guarantee sentence of the privacy core, and of the public page, as a check that raises when it does not hold.
 
 tests/privacy runs them on the real core; tests/teeth breaks the core on purpose and requires that they notice.
 """
@@ -6,13 +6,17 @@ tests/privacy runs them on the real core; tests/teeth breaks the core on purpose
 from __future__ import annotations
 
 import copy
+import ctypes
+import itertools
+import json
 import math
 import os
 import pickle
+import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -32,14 +36,17 @@ from sfumato.privacy import (
     NoisyChoice,
     PrivateImages,
     Recording,
+    SeededNoise,
     ShardedAnswers,
     Tape,
     descend,
     epsilon_pld,
     noisy_gradient,
     recalled_images,
+    shards,
 )
 from sfumato.privacy import accounting as accounting_module
+from sfumato.report import confined
 
 from toys import ToySource, opened, query_keeps_alive, toy
 
@@ -154,6 +161,45 @@ def microbatches_do_not_change_the_sum() -> None:
         sums.append(query(lambda image, label: torch.tanh(image.flatten()), l2_bound=1.0))
     assert torch.allclose(sums[0], sums[1], atol=1e-4)
     assert torch.allclose(sums[0], sums[2], atol=1e-4)
+
+
+class InTurn:
+    """A crew without workers: the shards of a toy, one after the other."""
+
+    def __init__(self, data: ToySource, cuts: tuple[int, ...]) -> None:
+        edges = (0, *cuts, len(data.labels))
+        self._shards = [ToySource(data.pixels[a:b], data.labels[a:b], data.spec.classes)
+                        for a, b in itertools.pairwise(edges)]  # fmt: skip
+        self.spec, self.counts = data.spec, tuple(shard.spec.count for shard in self._shards)
+
+    def add_up(self, question: shards.Question, included: Sequence[np.ndarray]) -> np.ndarray:
+        parts = zip(self._shards, included, strict=True)
+        return sum(shards.streamed(shard, question, part) for shard, part in parts)  # type: ignore[return-value]
+
+    def close(self) -> None:
+        pass
+
+
+@check
+def a_sum_over_shards_is_that_of_one_place_with_its_noise_and_no_more() -> None:
+    data = toy()
+    for cuts in ((), (50,), (1, 60, 119)):
+        for rate in (1.0, 0.5):
+            noise = SeededNoise(7)
+            crew = InTurn(data, cuts)
+            private = PrivateImages.seal_shards(crew, Ledger(Budget(math.inf, 1e-5)), noise=noise)
+            query = private.open(GaussianSum(noise_multiplier=LOUD, sampling=rate), purpose="rows")
+            told = query.per_class(flat, l2_bound=0.7)
+            whole = PrivateImages.seal(data, Ledger(Budget(math.inf, 1e-5)), noise=SeededNoise(7))
+            known = whole.open(GaussianSum(noise_multiplier=LOUD, sampling=rate), purpose="rows")
+            assert torch.equal(told, known.per_class(flat, l2_bound=0.7)), (cuts, rate)
+            assert noise._bits(4).tolist() == whole_noise(whole).tolist(), "as much noise was drawn as in one place"
+
+
+def whole_noise(private: PrivateImages) -> np.ndarray:
+    from sfumato.privacy.private import unlock
+
+    return unlock(private).noise._bits(4)
 
 
 @check
@@ -498,11 +544,11 @@ def an_answer_comes_from_one_independently_drawn_shard() -> None:
 def the_shards_are_disjoint_and_whole() -> None:
     from sfumato.privacy.teachers import _deal
 
-    for count, shards in ((40, 4), (41, 4), (3, 5)):
-        dealt = _deal(np.random.default_rng(0).permutation(count), shards).numpy()
+    for count, teachers in ((40, 4), (41, 4), (3, 5)):
+        dealt = _deal(np.random.default_rng(0).permutation(count), teachers).numpy()
         records = dealt[dealt >= 0]
         assert sorted(records) == list(range(count))
-        assert dealt.shape[0] == shards
+        assert dealt.shape[0] == teachers
 
 
 @check
@@ -749,3 +795,72 @@ def an_unfinished_ledger_is_known_and_a_torn_one_refused_and_left_alone() -> Non
 def closed_and_read(ledger: Ledger, path: Path) -> FinishedLedger:
     ledger.close()
     return FinishedLedger(ledger.budget, path)
+
+
+@check
+def a_public_page_is_built_from_its_release_alone() -> None:
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        release, lab, page = folder / "r", folder / "r.lab", folder / "page.html"
+        (release / "data").mkdir(parents=True)
+        lab.mkdir()
+        for path, text in ((release / "inside", "public"), (lab / "ledger", "private"), (folder / "list", "private")):
+            path.write_text(text)
+        (release / "link").symlink_to(lab / "ledger")
+        (release / "data" / "lab").symlink_to(lab)
+        forbidden: dict[str, Callable[[], object]] = {
+            "a file of the lab": lambda: (lab / "ledger").read_bytes(),
+            "a file beside": lambda: (folder / "list").read_bytes(),
+            "a link": lambda: (release / "link").read_bytes(),
+            "a file behind a linked folder": lambda: (release / "data" / "lab" / "ledger").read_bytes(),
+            "a way up": lambda: (release / ".." / "r.lab" / "ledger").read_bytes(),
+            "a handle": lambda: os.open(os.fsencode(lab / "ledger"), os.O_RDONLY),
+            "the names in the lab": lambda: list(lab.iterdir()),
+            "the names here": os.listdir,
+            "the release, to write": lambda: (release / "inside").write_text("other"),
+            "another page": lambda: (folder / "other.html").write_text("public"),
+            "a moved file": lambda: (folder / "list").rename(page),
+            "a second name": lambda: os.link(lab / "ledger", page),
+            "a removed file": lambda: (lab / "ledger").unlink(),
+            "a socket": socket.socket,
+            "a program": lambda: subprocess.run([sys.executable, "-c", ""], check=False),
+            "a shell": lambda: os.system("true"),
+            "a fork": lambda: os.fork() or os._exit(0),
+            "a foreign library": lambda: ctypes.CDLL(None),
+        }
+        allowed: dict[str, Callable[[], object]] = {
+            "a file of the release": lambda: (release / "inside").read_bytes(),
+            "the names in the release": lambda: list(release.iterdir()),
+            "a template": lambda: Path(confined.__file__).with_name("public.html.jinja").read_bytes(),
+            "the page": lambda: confined.unfinished(page).write_text("public"),
+            "its name": lambda: confined.unfinished(page).replace(page),
+        }
+        came = shut_in(release, page, forbidden | allowed)
+        assert came == dict.fromkeys(forbidden, "refused") | dict.fromkeys(allowed, "done"), came
+        assert page.read_text() == "public"
+        assert sorted(p.name for p in folder.iterdir()) == ["list", "page.html", "r", "r.lab"]
+
+
+def shut_in(release: Path, page: Path, attempts: dict[str, Callable[[], object]]) -> dict[str, str]:
+    """What becomes of attempts in a process that is confined for ever; a fork has our mutants, too."""
+
+    def outcome(attempt: Callable[[], object]) -> str:
+        try:
+            attempt()
+        except VerificationFailed as error:
+            return "refused" if error.what.startswith("Expected a page made of its release alone") else error.what
+        except BaseException as error:
+            return repr(error)
+        return "done"
+
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        confined.confine(release, page)
+        os.write(write, json.dumps({name: outcome(attempt) for name, attempt in attempts.items()}).encode())
+        os._exit(0)
+    os.close(write)
+    with os.fdopen(read) as told:
+        came: dict[str, str] = json.loads(told.read() or "{}")
+    os.waitpid(child, 0)
+    return came

@@ -1,20 +1,56 @@
-"""How far long work is: a bar with rate and remaining time on a terminal, quiet lines elsewhere."""
+"""How far long work is: a bar with rate and remaining time on a terminal, quiet lines elsewhere, or a listener."""
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextvars import ContextVar
+from dataclasses import dataclass
 from typing import TypeVar
 
 T = TypeVar("T")
 
 QUIET_LINE_EVERY = 30.0  # seconds between lines where there is no terminal
+TOLD_EVERY = 1.0  # seconds between what a listener hears
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """How far a piece of work is: so many of so many, at this rate."""
+
+    what: str
+    done: int
+    total: int
+    rate: float  # a second
+
+    @property
+    def left(self) -> float | None:
+        """Seconds, about."""
+        return (self.total - self.done) / self.rate if self.rate > 0 else None
+
+
+Listener = Callable[[Stage], None]
+_LISTENER: ContextVar[Listener | None] = ContextVar("listener", default=None)
+
+
+@contextlib.contextmanager
+def heard_by(listener: Listener) -> Iterator[None]:
+    """Within this, progress goes to the listener and is not printed."""
+    before = _LISTENER.set(listener)
+    try:
+        yield
+    finally:
+        _LISTENER.reset(before)
 
 
 def track(items: Iterable[T], *, what: str, total: int) -> Iterator[T]:
-    """Yield the items and show how far we are, on standard error."""
-    if sys.stderr.isatty():
+    """Yield the items and show how far we are, on standard error or to who listens."""
+    listener = _LISTENER.get()
+    if listener is not None:
+        yield from _told(items, listener, what=what, total=total)
+    elif sys.stderr.isatty():
         yield from _bar(items, what=what, total=total)
     else:
         yield from _lines(items, what=what, total=total)
@@ -45,3 +81,14 @@ def _lines(items: Iterable[T], *, what: str, total: int) -> Iterator[T]:
             last = now
             left = (now - first) / (done - 1) * (total - done)
             print(f"{what}: {done} of {total}, about {left:.0f} s left", file=sys.stderr, flush=True)
+
+
+def _told(items: Iterable[T], listener: Listener, *, what: str, total: int) -> Iterator[T]:
+    first = last = time.monotonic()
+    listener(Stage(what, 0, total, 0.0))
+    for done, item in enumerate(items, start=1):
+        yield item
+        now = time.monotonic()
+        if now - last > TOLD_EVERY:
+            last = now
+            listener(Stage(what, done, total, done / (now - first)))

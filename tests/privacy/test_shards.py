@@ -22,7 +22,16 @@ from torch.nn import functional as F
 from sfumato.errors import DataError, EnvironmentProblem, UsageError
 from sfumato.methods.dp_merf import DPMERF
 from sfumato.privacy import (
-    Budget, Descent, GaussianSum, GlooCrew, Ledger, NoisyChoice, PrivateImages, RayCrew, SeededNoise, descend,
+    Budget,
+    Descent,
+    GaussianSum,
+    GlooCrew,
+    Ledger,
+    NoisyChoice,
+    PrivateImages,
+    RayCrew,
+    SeededNoise,
+    descend,
 )  # fmt: skip
 from sfumato.privacy.private import unlock
 from sfumato.privacy.shards import Question, spec_of_shards, streamed
@@ -220,7 +229,9 @@ def test_a_lost_process_is_a_sentence_and_the_run_resumes_without_asking_twice(t
         query(pixels, l2_bound=4.0)
     private.close()
     private.ledger.close()
-    again = PrivateImages.seal_shards(GlooCrew(openers(source, (120,))), Ledger(Budget(50.0, 1e-4), path), folder=tmp_path)
+    again = PrivateImages.seal_shards(
+        GlooCrew(openers(source, (120,))), Ledger(Budget(50.0, 1e-4), path), folder=tmp_path
+    )
     query = again.open(GaussianSum(noise_multiplier=3.0, rounds=3), purpose="sums")
     assert torch.equal(query(pixels, l2_bound=4.0), first)
     again.close()

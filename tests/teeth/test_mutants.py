@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -19,10 +21,12 @@ from sfumato.privacy import (
     recall,
     rows,
     selection,
+    shards,
     tape,
     teachers,
     vault,
 )
+from sfumato.report import confined
 
 import guarantees
 
@@ -318,6 +322,54 @@ def fewer_steps_than_rounds(m: pytest.MonkeyPatch) -> None:
     m.setattr(private.Query, "rounds", property(lambda self: self.mechanism.rounds - 1))
 
 
+def no_walls(m: pytest.MonkeyPatch) -> None:
+    m.setattr(confined.sys, "addaudithook", lambda hook: None)
+
+
+def links_lead_out(m: pytest.MonkeyPatch) -> None:
+    m.setattr(confined, "_real", lambda path: str(Path(os.fsdecode(path)).absolute()))
+
+
+def the_lab_begins_like_the_release(m: pytest.MonkeyPatch) -> None:
+    m.setattr(confined._Walls, "inside", lambda self, real: real.startswith(self.readable))
+
+
+def writing_counts_as_reading(m: pytest.MonkeyPatch) -> None:
+    m.setattr(confined, "WRITING", 0)
+
+
+def everything_may_be_moved(m: pytest.MonkeyPatch) -> None:
+    m.setattr(confined, "CLOSED", confined.CLOSED - {"os"})
+    m.setattr(confined, "MOVING", ())
+
+
+def open_to(room: str) -> Patch:
+    def patch(m: pytest.MonkeyPatch) -> None:
+        m.setattr(confined, "CLOSED", confined.CLOSED - {room})
+
+    return patch
+
+
+def noise_from_every_shard(m: pytest.MonkeyPatch) -> None:
+    original = shards.streamed
+
+    def noisy(source: object, question: shards.Question, included: np.ndarray) -> np.ndarray:
+        exact = original(source, question, included)
+        return exact + noise.Noise().lattice_gaussian(exact.size, BIG)
+
+    m.setattr(shards, "streamed", noisy)
+
+
+def shards_overlap(m: pytest.MonkeyPatch) -> None:
+    original = shards.streamed
+    m.setattr(shards, "streamed", lambda *asked: 2 * original(*asked))
+
+
+def shards_sample_on_their_own(m: pytest.MonkeyPatch) -> None:
+    original = shards.streamed
+    m.setattr(shards, "streamed", lambda source, question, included: original(source, question, included[::-1].copy()))
+
+
 MUTANTS: list[tuple[Patch, str]] = [
     (a_step_beside_the_answers, "a_model_moves_by_noisy_gradients_alone_and_only_while_rounds_last"),
     (fewer_steps_than_rounds, "a_model_moves_by_noisy_gradients_alone_and_only_while_rounds_last"),
@@ -334,6 +386,9 @@ MUTANTS: list[tuple[Patch, str]] = [
     (uniform_noise, "the_noise_has_the_declared_size"),
     (seeded_noise, "noise_is_fresh_in_every_process_and_after_a_fork"),
     (forked_noise, "noise_is_fresh_in_every_process_and_after_a_fork"),
+    (noise_from_every_shard, "a_sum_over_shards_is_that_of_one_place_with_its_noise_and_no_more"),
+    (shards_overlap, "a_sum_over_shards_is_that_of_one_place_with_its_noise_and_no_more"),
+    (shards_sample_on_their_own, "a_sum_over_shards_is_that_of_one_place_with_its_noise_and_no_more"),
     (off_the_lattice, "answers_lie_on_the_lattice"),
     (shuffled_batches, "records_are_sampled_independently_at_the_declared_rate"),
     (higher_rate, "records_are_sampled_independently_at_the_declared_rate"),
@@ -371,6 +426,15 @@ MUTANTS: list[tuple[Patch, str]] = [
     (recalled_handle_makes_answers_up, "an_answer_that_was_not_recorded_is_refused"),
     (lost_choice_falls_to_the_first, "an_answer_that_was_not_recorded_is_refused"),
     (reading_a_ledger_mends_it, "an_unfinished_ledger_is_known_and_a_torn_one_refused_and_left_alone"),
+    (no_walls, "a_public_page_is_built_from_its_release_alone"),
+    (links_lead_out, "a_public_page_is_built_from_its_release_alone"),
+    (the_lab_begins_like_the_release, "a_public_page_is_built_from_its_release_alone"),
+    (writing_counts_as_reading, "a_public_page_is_built_from_its_release_alone"),
+    (everything_may_be_moved, "a_public_page_is_built_from_its_release_alone"),
+    (open_to("ctypes"), "a_public_page_is_built_from_its_release_alone"),
+    (open_to("os"), "a_public_page_is_built_from_its_release_alone"),
+    (open_to("socket"), "a_public_page_is_built_from_its_release_alone"),
+    (open_to("subprocess"), "a_public_page_is_built_from_its_release_alone"),
 ]
 
 

@@ -20,6 +20,7 @@ from sfumato.bench.store import Store, Stored
 from sfumato.bench.student import train_student
 from sfumato.contracts import Sampler
 from sfumato.errors import SfumatoError
+from sfumato.progress import heard_by
 from sfumato.release import read_certificate
 
 MADE = "made"  # the measure that every cell has: what its release cost
@@ -56,7 +57,7 @@ def run_cell(store: Path, cell: CellJob) -> Outcome:
     stored = Store(store).cell(cell.inputs)
     try:
         if any(not stored.has(name) for name in cell.wanted()):
-            with stored.lab:
+            with stored.lab, heard_by(stored.say):
                 _fill(stored, cell)
         return Outcome(cell.name, stored.digest)
     except SfumatoError as error:

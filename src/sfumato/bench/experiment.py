@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import sys
 from dataclasses import asdict, dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
@@ -15,11 +14,13 @@ from sfumato.bench.cell import CellJob, sentence
 from sfumato.bench.engines import Engine, local
 from sfumato.bench.figures import draw_curve, draw_pictures
 from sfumato.bench.lab import Lab
+from sfumato.bench.live import watching
 from sfumato.bench.recipe import Cell, Entry, ProfileName, Recipe, Row, read_recipe, rows_of, written
 from sfumato.bench.run import Job, plan_release
 from sfumato.bench.store import Store, Stored
 from sfumato.bench.table import document, markdown
 from sfumato.bench.toy import run_toy
+from sfumato.bench.tuning import Choice, charged_choices, chosen_on_public, statement
 from sfumato.contracts import Reading
 from sfumato.errors import DataError, SfumatoError, UsageError
 from sfumato.values import Images
@@ -83,6 +84,8 @@ class Experiment:
     shelf: Shelf
     store: Store
     problems: dict[str, str] = field(default_factory=dict)  # why a row has no score, by its name
+    kept: list[Row] | None = None  # what tuning on public data has left; None: all
+    choices: list[Choice] = field(default_factory=list)
 
     @classmethod
     def of(cls, path: Path, *, profile: ProfileName = "small", out: Path | None = None, folder: Path | None = None
@@ -94,7 +97,7 @@ class Experiment:
 
     def rows(self, only: str = "") -> list[Row]:
         """The lines whose name has that text."""
-        rows = rows_of(self.recipe, self.profile)
+        rows = rows_of(self.recipe, self.profile) if self.kept is None else self.kept
         chosen = [row for row in rows if only.casefold() in row.name.casefold()]
         if rows and not chosen:
             raise UsageError(f"Expected --only as a part of a cell's name, got {only!r}.",
@@ -162,16 +165,23 @@ class Experiment:
     def run(self, only: str = "", *, engine: Engine = local) -> dict[str, Any]:
         """Run what has not been run; the table is written anew after every cell."""
         self.folder.mkdir(parents=True, exist_ok=True)
+        tuning = self.recipe.tuning
         with Lab(self.folder) as lab:
             if self.recipe.show == "toy":
                 return run_toy(self.recipe, lab)
+            if tuning and tuning.on == "public":
+                self.kept, self.choices = chosen_on_public(self, tuning, engine)
             cells = self._cells(self.rows(only))
             table = self._write(lab)
-            for number, outcome in enumerate(engine(self.store.folder, list(cells.values())), 1):
-                print(f"{number} of {len(cells)}: {outcome.name}", file=sys.stderr, flush=True)
-                if outcome.problem:
-                    mine = next(cell for cell, job in cells.items() if job.name == outcome.name)
-                    self.problems |= {row.name: outcome.problem for row in self.rows() if row.cell == mine}
+            with watching(self.store.folder, list(cells.values())) as watched:
+                for outcome in engine(self.store.folder, list(cells.values())):
+                    watched.end(outcome)
+                    if outcome.problem:
+                        mine = next(cell for cell, job in cells.items() if job.name == outcome.name)
+                        self.problems |= {row.name: outcome.problem for row in self.rows() if row.cell == mine}
+                    table = self._write(lab)
+            if tuning and tuning.on == "private":
+                self.choices = charged_choices(self, tuning)
                 table = self._write(lab)
             return table
 
@@ -197,7 +207,8 @@ class Experiment:
         rows = self.rows()
         found = [self.stored(row) for row in rows]
         scores = [{} if cell is None else cell.measures() for cell in found]
-        made = document(self.recipe, self.profile, rows, scores, self.problems)
+        tuned = statement(self.recipe.tuning, rows, self.choices)
+        made = document(self.recipe, self.profile, rows, scores, self.problems, tuned)
         lab.write("table.json", json.dumps(made, indent=2, default=str) + "\n")
         lab.write("table.md", markdown(self.recipe, self.profile, made))
         if self.recipe.show == "curve":

@@ -105,6 +105,25 @@ class Grid(Strict):
     set: dict[str, Values] = {}
 
 
+class Tuning(Strict):
+    """How one of the settings that a grid lists is chosen."""
+
+    on: Literal["public", "private"]
+    data: str = ""  # the public data; it should be like the private data
+    by: str = "gen2real"  # the metric that decides there
+    epsilon: float = 0.1  # of each choice on the private data
+
+    @model_validator(mode="after")
+    def _data_where_it_is_public(self) -> Self:
+        if (self.on == "public") != bool(self.data):
+            raise ValueError("Expected data = ... in [tuning] where it is on public data, and there alone.")
+        if self.by not in (known := contracts.names("metrics")):
+            raise ValueError(unknown("metric", self.by, known))
+        if not self.epsilon > 0:
+            raise ValueError(f"Expected an epsilon above 0 in [tuning], got {self.epsilon}.")
+        return self
+
+
 class Reported(Strict):
     """Numbers from the literature; those by "paper" go beside the cell whose axes they name."""
 
@@ -137,6 +156,7 @@ class Recipe(Strict):
     measure: Names = ("student",)
     data: dict[str, Annotated[Entry, BeforeValidator(_entry)]] = {}
     grid: Annotated[tuple[Grid, ...], BeforeValidator(_many)] = ()
+    tuning: Tuning | None = None
     reported: Reported = Reported()
 
 
@@ -283,6 +303,8 @@ def _check(recipe: Recipe) -> None:
     for name in recipe.reported.columns:
         if name not in (allowed := ("by", "value", "error", *AXES, *settings)):
             raise UsageError(unknown("reported column", name, allowed))
+    if recipe.tuning and not any(len(values) > 1 for grid in recipe.grid for values in grid.set.values()):
+        raise UsageError("Expected a list of settings to choose from, in the set of a [[grid]].")
     if not recipe.grid and recipe.show != "toy":
         raise UsageError("Expected at least one [[grid]] in the recipe.")
     for profile in recipe.profiles:

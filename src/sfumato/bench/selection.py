@@ -63,7 +63,9 @@ def select_classifier(
     with lab:
         read_scores(lab.folder)  # a foreign table is refused before the work
         candidates = _train(lessons, archs, seeds, looks, images_seen)
-        chosen = _charged(candidates, lab.folder / "selection", validation or real, reading, release.images, epsilon)
+        chosen = charged_choice(
+            candidates, lab.folder / "selection", validation or real, reading, release.images, epsilon
+        )
         right = torch.stack([(predict(c.student, held_out.pixels) == held_out.labels).double() for c in candidates])
         on_kept = torch.stack([(predict(c.student, kept.pixels) == kept.labels).double().mean() for c in candidates])
         score = _score(candidates, right, int(on_kept.argmax()), chosen, epsilon, validation is not None)
@@ -101,7 +103,7 @@ def _copy(student: Student) -> Student:
     return copy.deepcopy(student).eval().requires_grad_(False)
 
 
-def _charged(
+def charged_choice(
     candidates: Sequence[Candidate], folder: Path, where: str, reading: Reading, released: Images, epsilon: float
 ) -> int:
     """The candidate that private records choose, charged in a ledger of its own before they are looked at."""

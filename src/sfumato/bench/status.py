@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-import time
 from pathlib import Path
 from typing import Any
 
@@ -13,23 +12,29 @@ from sfumato.bench.store import Store, Stored
 
 def status(store: Store) -> list[dict[str, Any]]:
     """One line for each cell: running, begun and left, or released, with what is known of it."""
-    return [_line(cell) for cell in store.cells()]
+    return [line_of(cell) for cell in store.cells()]
 
 
-def _line(cell: Stored) -> dict[str, Any]:
-    told = cell.inputs()
-    released = cell.release.exists()
+def line_of(cell: Stored) -> dict[str, Any]:
+    told, released = cell.inputs(), cell.release.exists()
     state = "running" if _held(cell.folder / "lock") else "released" if released else "begun"
-    newest = max((path.stat().st_mtime for path in cell.folder.rglob("*")), default=0.0)
-    return {
+    line = {
         "cell": cell.digest,
         "state": state,
-        "stage": "judging" if released else "releasing",
         "name": f"{told.get('data')} by {told.get('method')}, epsilon {told.get('epsilon'):g}, "
         f"repeat {told.get('repeat', 0)}",
         "measures": sorted(cell.measures()),
-        "seconds_since_it_moved": round(time.time() - newest),
     }
+    return line if state == "released" else {**line, **_stage(cell, released)}
+
+
+def _stage(cell: Stored, released: bool) -> dict[str, Any]:
+    """What is being done, how fast, and how long that will take."""
+    stage, phase = cell.stage(), "judging" if released else "releasing"
+    if stage is None:
+        return {"stage": phase, "done": "", "rate": None, "left": None}
+    return {"stage": f"{phase}: {stage.what}", "done": f"{stage.done} of {stage.total}", "rate": stage.rate,
+            "left": stage.left}  # fmt: skip
 
 
 def _held(lock: Path) -> bool:
@@ -47,15 +52,20 @@ def _held(lock: Path) -> bool:
         os.close(handle)
 
 
-def _moved(line: dict[str, Any]) -> str:
-    done = line["state"] == "released"
-    return "" if done else f"  ({line['stage']}, moved {line['seconds_since_it_moved']} s ago)"
+def shown(line: dict[str, Any]) -> tuple[str, str, str, str]:
+    """Stage, how much of it, rate and remaining time, for people."""
+    rate, left = line.get("rate"), line.get("left")
+    return (line.get("stage", ""), line.get("done", ""), f"{rate:.1f}/s" if rate else "",
+            "" if left is None else f"{left:.0f} s left")  # fmt: skip
 
 
 def text(lines: list[dict[str, Any]]) -> str:
     """The same for people."""
     if not lines:
         return "No cell has been begun here."
-    shown = [f"  {line['state']:9s} {line['cell']}  {line['name']}{_moved(line)}" for line in lines]
+    told = []
+    for line in lines:
+        now = ", ".join(filter(None, shown(line)))
+        told.append(f"  {line['state']:9s} {line['cell']}  {line['name']}{f'  ({now})' if now else ''}")
     count = {state: sum(line["state"] == state for line in lines) for state in ("released", "running", "begun")}
-    return "\n".join([*shown, ", ".join(f"{number} {state}" for state, number in count.items())])
+    return "\n".join([*told, ", ".join(f"{number} {state}" for state, number in count.items())])

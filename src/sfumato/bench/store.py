@@ -3,6 +3,7 @@
     STORE/cells/DIGEST/inputs.json        what the cell is made from; the digest is of this
                        release/           the release, and beside it its lab with the ledger
                        measures/NAME.json one judgement with everything it depends on, flat enough for a table
+    STORE/choices/DIGEST/                 a choice among cells that private records made, with its own ledger
 
 It can be read as it lies: `duckdb -c "select * from 'STORE/cells/*/measures/*.json'"`. The store is the truth: who runs
 a cell, on which machine, and how often it was tried, changes nothing but what is added here. All of it is lab material.
@@ -15,15 +16,17 @@ import hashlib
 import json
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from sfumato.bench.lab import NOTICE, Lab
 from sfumato.errors import DataError, EnvironmentProblem
+from sfumato.progress import Stage
 
 DIGITS = 16  # of a digest: 64 bits tell cells apart
 RELEASE = "release"
+PUBLIC_TRIAL = "public_trial"  # an input of cells whose private data was public, so that they cost nobody
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +42,26 @@ class Stored:
     @property
     def release(self) -> Path:
         return self.folder / RELEASE
+
+    @property
+    def ledger(self) -> Path:
+        """What it has paid: a cell's beside its release, a choice's in its own folder."""
+        beside = self.folder / f"{RELEASE}.lab" / "ledger.jsonl"
+        return beside if beside.exists() else self.folder / "ledger.jsonl"
+
+    def say(self, stage: Stage) -> None:
+        """Note how far the work on it is, for whoever looks; the one file that changes, and nothing rests on it."""
+        with contextlib.suppress(OSError):
+            unfinished = self.folder / f".stage.{os.getpid()}"
+            unfinished.write_text(json.dumps(asdict(stage)), "utf-8")
+            unfinished.replace(self.folder / ".stage")
+
+    def stage(self) -> Stage | None:
+        try:
+            told = json.loads((self.folder / ".stage").read_text("utf-8"))
+            return Stage(told["what"], told["done"], told["total"], told["rate"])
+        except (OSError, ValueError, KeyError):
+            return None
 
     @property
     def lab(self) -> Lab:
@@ -70,8 +93,11 @@ class Store:
 
     def cell(self, inputs: Mapping[str, Any]) -> Stored:
         """The cell with these inputs; its folder is made where there is none yet."""
+        return self._folder_of("cells", inputs)
+
+    def _folder_of(self, kind: str, inputs: Mapping[str, Any]) -> Stored:
         text = _canonical(inputs)
-        stored = Stored(self.folder / "cells" / hashlib.sha256(text.encode()).hexdigest()[:DIGITS])
+        stored = Stored(self.folder / kind / hashlib.sha256(text.encode()).hexdigest()[:DIGITS])
         try:
             stored.folder.mkdir(parents=True, exist_ok=True)
             (self.folder / "PRIVATE").write_text(NOTICE, "utf-8")
@@ -82,9 +108,19 @@ class Store:
             raise DataError("Expected the inputs that the folder is named after, got others.", where=stored.folder)
         return stored
 
+    def choice(self, inputs: Mapping[str, Any]) -> Stored:
+        """The same for a choice among cells, which has a ledger of its own."""
+        return self._folder_of("choices", inputs)
+
     def cells(self) -> Iterator[Stored]:
         """Every cell, finished or not, in the order of their names."""
-        for folder in sorted((self.folder / "cells").glob("*")):
+        return self._folders("cells")
+
+    def choices(self) -> Iterator[Stored]:
+        return self._folders("choices")
+
+    def _folders(self, kind: str) -> Iterator[Stored]:
+        for folder in sorted((self.folder / kind).glob("*")):
             if (folder / "inputs.json").exists():  # one that is being made has none for an instant
                 yield Stored(folder)
 

@@ -13,8 +13,9 @@ NO_SPLIT = "\\* judged on the training records themselves: the data set has no t
 
 
 def document(
-    recipe: Recipe, profile: str, rows: list[Row], scores: list[dict[str, Any]], problems: dict[str, str]
-) -> dict[str, Any]:
+    recipe: Recipe, profile: str, rows: list[Row], scores: list[dict[str, Any]], problems: dict[str, str],
+    tuning: dict[str, Any],
+) -> dict[str, Any]:  # fmt: skip
     """Everything that the table shows, for machines; reported rows without a cell of their own come last."""
     literature = recipe.reported.documents()
     used: list[int] = []
@@ -39,6 +40,7 @@ def document(
         "title": recipe.title,
         "source": recipe.source,
         "profile": profile,
+        "tuning": tuning,
         "rows": lines,
         "reported": {"measure": recipe.reported.measure, "rows": rest},
     }
@@ -58,8 +60,14 @@ def markdown(recipe: Recipe, profile: str, made: dict[str, Any]) -> str:
     text = [NOTICE, f"# {recipe.title}", f"{recipe.source}; profile {profile}.", recipe.note.strip(),
             _row(head) + "\n" + _row(["---"] * len(head)) + "".join("\n" + _row(cells) for cells in body),
             "Accuracies in percent, mean and standard error over seeds, each student as it is after its last step. "
-            "Reported numbers are the literature's own.", NO_SPLIT if marked else ""]  # fmt: skip
+            "Reported numbers are the literature's own.",
+            _tuning(made["tuning"]), NO_SPLIT if marked else ""]  # fmt: skip
     return "\n\n".join(filter(None, text)) + "\n"
+
+
+def _tuning(tuning: dict[str, Any]) -> str:
+    told = [f"- {c['group']}: {c['chosen']}, for {c['cost']}" for c in tuning["choices"]]
+    return "\n".join([tuning["sentence"], *told])
 
 
 def _axes(recipe: Recipe, row: Row) -> dict[str, Any]:

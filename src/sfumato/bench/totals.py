@@ -8,9 +8,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
 
-from sfumato.bench.store import Store, Stored
+from sfumato.bench.store import PUBLIC_TRIAL, Store, Stored
 from sfumato.privacy import Budget, FinishedLedger, Mechanism, epsilon_pld, epsilon_rdp
 
 MOST_BY_PLD = 50.0  # a loss distribution of more fills the memory; beyond, RDP gives a valid, looser figure
@@ -31,7 +30,9 @@ class Total:
 def totals(store: Store) -> list[Total]:
     """One line for each private data set in the store, by content: two names of the same files are one."""
     groups: dict[str, list[Stored]] = {}
-    for cell in store.cells():
+    for cell in (*store.cells(), *store.choices()):
+        if cell.inputs().get(PUBLIC_TRIAL):
+            continue
         groups.setdefault(str(cell.inputs().get("data_content", cell.inputs()["data"])), []).append(cell)
     return [_total(cells) for cells in groups.values()]
 
@@ -57,9 +58,8 @@ def composed(mechanisms: list[Mechanism], delta: float) -> tuple[float, str]:
 
 
 def _mechanisms(cell: Stored) -> Iterable[Mechanism]:
-    path = cell.folder / "release.lab" / "ledger.jsonl"
-    if not path.exists():
+    if not cell.ledger.exists():
         return []
     told = cell.inputs()
     budget = Budget(float(told["epsilon"]), float(told["delta"] or 1e-5))
-    return [charge.mechanism for charge in FinishedLedger(budget, Path(path)).charges]
+    return [charge.mechanism for charge in FinishedLedger(budget, cell.ledger).charges]

@@ -48,9 +48,9 @@ def report(
     from sfumato.errors import UsageError
 
     if public:
-        from sfumato.report.public import write_public_page
+        from sfumato.report.confined import write_confined_page
 
-        print(f"open {write_public_page(folder, out or Path(f'{folder.absolute().name}.html'))}")
+        print(f"open {write_confined_page(folder, out or Path(f'{folder.absolute().name}.html'))}")
         return
     if not (folder / "cells").is_dir():
         raise UsageError("Expected a store of cells for a site, got another folder.", where=folder,

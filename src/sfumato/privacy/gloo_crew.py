@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import distributed, multiprocessing
+from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
 from sfumato.errors import EnvironmentProblem, SfumatoError, UsageError
 from sfumato.privacy.noise import Noise
@@ -123,18 +124,18 @@ def _added(shard: _Shard, question: Question, included: NDArray[np.bool_]) -> ND
     return mine.numpy()
 
 
-def _board(host: str, port: int, *, driver: bool) -> distributed.TCPStore:
+def _board(host: str, port: int, *, driver: bool) -> TCPStore:
     """Where ranks find each other."""
     if distributed.is_initialized():
         raise UsageError("Expected no process group of torch.distributed, got one.", fix="close it first")
-    return distributed.TCPStore(host, port, is_master=driver, wait_for_workers=False, timeout=PATIENCE)
+    return TCPStore(host, port, is_master=driver, wait_for_workers=False, timeout=PATIENCE)
 
 
 def _arrival(rank: int) -> str:
     return f"rank {rank}"
 
 
-def _await(board: distributed.TCPStore, ranks: int, workers: Sequence[Any]) -> None:
+def _await(board: TCPStore, ranks: int, workers: Sequence[Any]) -> None:
     """Until all have come; one of ours that died on the way is not waited for."""
     deadline = time.monotonic() + PATIENCE.total_seconds()
     while not board.check([_arrival(rank) for rank in range(1, ranks)]):
@@ -143,7 +144,7 @@ def _await(board: distributed.TCPStore, ranks: int, workers: Sequence[Any]) -> N
         time.sleep(GLANCE)
 
 
-def _join(board: distributed.TCPStore, rank: int, ranks: int) -> None:
+def _join(board: TCPStore, rank: int, ranks: int) -> None:
     distributed.init_process_group("gloo", store=board, rank=rank, world_size=ranks, timeout=PATIENCE)
 
 
@@ -190,7 +191,7 @@ def _unpacked(packed: bytes) -> Any:
 
 def _cloudpickle() -> Any:
     try:
-        import cloudpickle
+        import cloudpickle  # type: ignore[import-not-found,import-untyped,unused-ignore]
     except ImportError as error:
         raise EnvironmentProblem(
             "Expected the package cloudpickle for several processes, got none.", fix="pip install 'sfumato[cluster]'"

@@ -33,7 +33,7 @@ class RayCrew:
             try:
                 total = total + ray.get(done)
             except ray.exceptions.RayTaskError as error:
-                raise error.cause if isinstance(error.cause, SfumatoError) else error
+                raise (error.cause if isinstance(error.cause, SfumatoError) else error) from None
             except ray.exceptions.RayError as error:
                 raise EnvironmentProblem(
                     f"A worker was lost again and again ({type(error).__name__}).", fix="run again: it resumes"

@@ -57,7 +57,6 @@ class Records:
         if self._shape[0]:
             with self._file.open("rb") as file:
                 self._mapped = mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-            self._file.unlink()  # what is mapped stays, and not even a killed process leaves it behind
             self.values = np.frombuffer(mapped, self._kind).reshape(self._shape)
 
     def take(self, chosen: NDArray[np.int64]) -> Tensor:
