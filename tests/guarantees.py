@@ -388,7 +388,7 @@ def the_handle_gives_nothing_away() -> None:
         with pytest.raises((TypeError, AttributeError)):
             attempt()
     assert {name for name in dir(private) if not name.startswith("__")} == {
-        "_refuse", "choose", "close", "ledger", "mapped", "open", "seal", "spec", "teach"
+        "_refuse", "choose", "close", "ledger", "mapped", "open", "seal", "seal_shards", "spec", "teach"
     }  # fmt: skip
 
 

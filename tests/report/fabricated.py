@@ -77,6 +77,17 @@ def score(stored: Stored, measure: str, value: float | None, judges: str, *, bet
 
 def report_literature(store: Path, *, measure: str, rows: list[dict[str, Any]], beside: list[dict[str, Any]]) -> None:
     """A table as a recipe writes it: numbers beside cells, and others of their own."""
-    folder = store / "tables" / "some-small"
+    file_table(store, "some-small", rows=beside, reported={"measure": measure, "rows": rows})
+
+
+def file_table(store: Path, name: str, **told: Any) -> None:
+    folder = store / "tables" / name
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "table.json").write_text(json.dumps({"rows": beside, "reported": {"measure": measure, "rows": rows}}))
+    (folder / "table.json").write_text(json.dumps(told))
+
+
+CHOICES = [  # as `bench.tuning` writes them: on public data with scores, on private data the choice alone
+    {"group": "digits, dp-merf, epsilon 1, mlp", "chosen": "steps 500", "cost": "nothing",
+     "scores": {"steps 100": 0.512345, "steps 500": 0.71, "steps 900": 0.7}},
+    {"group": "digits, dp-hp, epsilon 1, mlp", "chosen": "bins 8", "cost": "epsilon 0.3", "scores": {}},
+]  # fmt: skip

@@ -22,7 +22,7 @@ from scipy.stats import norm
 
 import sfumato
 from release.making import CLASSES, edit_certificate, make_certificate, make_images, renew_sums
-from sfumato.bench import fixture
+from sfumato.bench import fixture, run
 from sfumato.bench.run import Job, make_release
 from sfumato.contracts import Reading
 from sfumato.errors import EnvironmentProblem, SfumatoError, UsageError, VerificationFailed
@@ -147,12 +147,16 @@ def test_questions_are_told_in_plain_words(tmp_path: Path) -> None:
     assert "The answer of one of 20 models, each trained on a part of its own, 3 times 30" in said
 
 
-def test_every_purpose_of_a_method_has_plain_words() -> None:
-    source = Path(sfumato.__file__).parent
-    files = [*(source / "methods").glob("*.py"), source / "bench" / "selection.py"]
-    purposes = {p for file in files for p in re.findall(r'purpose="([^"]+)"', file.read_text("utf-8"))}
-    assert len(purposes) > 10
-    assert purposes <= PURPOSES.keys()
+def test_a_purpose_without_plain_words_is_shown_as_it_is(tmp_path: Path) -> None:
+    unknown, known = "tint of <each> class", "teacher"
+    assert unknown not in PURPOSES
+    asked = [{**GaussianSum(noise_multiplier=9.0).to_dict(), "purpose": purpose} for purpose in (unknown, known)]
+    text = page(made(tmp_path / "r", mechanisms=asked))
+    table = text[text.index('<section id="asked"') :].split("</table>")[0]
+    asked_once = "A sum over all images, once 9"
+    assert [words(row) for row in table.split("<tr>")[2:]] == [
+        f"{unknown} {asked_once}", f"{PURPOSES[known]} {known} {asked_once}"
+    ]  # fmt: skip
 
 
 def test_the_curve_is_to_scale(release: Path) -> None:
@@ -288,26 +292,48 @@ def test_it_depends_on_the_bytes_of_the_release_alone(release: Path, tmp_path: P
     assert "'torch" not in loaded
 
 
-def test_neighbouring_data_with_the_same_answers_gives_the_same_page(tmp_path: Path) -> None:
-    data = fixture.records()
-    neighbours = fixture.neighbours(data)
-    kinds = ("the last record", "a white outlier")
-    recording = Recording()
+SMALL = {
+    "dp-merf": (("steps", "3"), ("frequencies", "100")),
+    "p3gm": (("steps", "3"), ("hidden", "16"), ("coefficients", "20"), ("latent", "4")),
+}
 
-    def made_from(records: fixture.Records, pair: tuple[Any, Any], name: str) -> bytes:
-        small, reading = (("steps", "3"), ("frequencies", "100")), Reading(classes=fixture.CLASSES)
-        data = str(records.save(tmp_path / f"{name}.npz"))
-        job = Job(data, "dp-merf", 1.0, count=12, settings=small, reading=reading)
-        release = make_release(job, tmp_path / name, noise=pair[0], tape=pair[1])
-        return write_public_page(release, tmp_path / f"{name}.html").read_bytes()
 
-    first = made_from(data, recording.recorder(), "data")
-    for number, kind in enumerate(kinds):
-        assert made_from(neighbours[kind], recording.player(), f"neighbour{number}") == first
+def replayed_page(records: fixture.Records, pair: tuple[Any, Any], method: str, folder: Path) -> bytes:
+    """The page of a release of these records whose noise and answers come from a recording."""
+    folder.mkdir()
+    job = Job(str(records.save(folder / "private.npz")), method, 1.0, count=12, settings=SMALL[method],
+              reading=Reading(classes=fixture.CLASSES))  # fmt: skip
+    release = make_release(job, folder / "r", noise=pair[0], tape=pair[1])
+    return write_public_page(release, folder / "page.html").read_bytes()
+
+
+@pytest.mark.parametrize("method", SMALL)
+def test_neighbouring_data_with_the_same_answers_gives_the_same_page(method: str, tmp_path: Path) -> None:
+    data, recording = fixture.records(), Recording()
+    first = replayed_page(data, recording.recorder(), method, tmp_path / "data")
+    for number, kind in enumerate(("the last record", "a white outlier")):
+        neighbour = fixture.neighbours(data)[kind]
+        assert replayed_page(neighbour, recording.player(), method, tmp_path / f"neighbour{number}") == first
     assert not recording.violations
     assert recording.worst > 0, "the neighbours must differ where it is allowed"
-    # fresh noise shows that the comparison can fail
-    assert made_from(data, Recording().recorder(), "fresh") != first
+    assert replayed_page(data, Recording().recorder(), method, tmp_path / "fresh") != first  # it can fail
+
+
+def test_a_word_about_the_data_that_is_in_no_ledger_shows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    honest = run.assumptions_of
+
+    def talkative(job: Job) -> list[str]:
+        with np.load(job.data) as private:
+            return [*honest(job), f"The images have a mean of {private['x'].mean():.6f}."]
+
+    monkeypatch.setattr(run, "assumptions_of", talkative)
+    data, recording = fixture.records(), Recording()
+    first = replayed_page(data, recording.recorder(), "dp-merf", tmp_path / "data")
+    neighbour = fixture.neighbours(data)["a white outlier"]
+    other = replayed_page(neighbour, recording.player(), "dp-merf", tmp_path / "neighbour")
+    assert not recording.violations, "every answer was within its reach"
+    assert other != first
+    assert b"The images have a mean of" in first
 
 
 def spoilt(release: Path, how: str) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 from sfumato.bench.cell import MADE
 from sfumato.bench.lab import Lab
 from sfumato.bench.scores import read_scores
-from sfumato.bench.store import Store, Stored
+from sfumato.bench.store import PUBLIC_TRIAL, Store, Stored
 from sfumato.errors import SfumatoError, printable
 from sfumato.release import Certificate, read_certificate
 
@@ -213,6 +213,7 @@ def _facts(cell: Seen) -> list[str]:
     inputs = cell.inputs
     facts = [f"{name}={value}" for name, value in sorted(cell.settings.items())]
     facts += [f"{name} {inputs[name]}" for name in ("count", "size", "mode", "sfumato") if inputs.get(name) is not None]
+    facts += ["a trial on public data"] if inputs.get(PUBLIC_TRIAL) else []
     return facts if inputs.get("delta") is None else [*facts, f"delta {inputs['delta']:g}"]
 
 

@@ -65,16 +65,21 @@ def write_public_page(release: Path, out: Path) -> Path:
     return out
 
 
+def unfinished(out: Path) -> Path:
+    """Where this process writes a page before it gets its name."""
+    return out.with_name(f"{out.name}.tmp-{os.getpid()}")
+
+
 def _write(out: Path, contents: bytes) -> None:
-    unfinished = out.with_name(f"{out.name}.tmp-{os.getpid()}")
+    written = unfinished(out)
     try:
-        with unfinished.open("wb") as file:
+        with written.open("wb") as file:
             file.write(contents)
             file.flush()
             os.fsync(file.fileno())
-        unfinished.replace(out)
+        written.replace(out)
     except OSError as error:
-        unfinished.unlink(missing_ok=True)
+        written.unlink(missing_ok=True)
         raise EnvironmentProblem(
             f"Expected to write the page, got: {error.strerror or error}.", where=out, fix="check space and permissions"
         ) from error

@@ -21,6 +21,7 @@ from sfumato.bench.lab import NOTICE
 from sfumato.bench.scores import LAB_SIDE
 from sfumato.errors import EnvironmentProblem, UsageError, printable
 from sfumato.release.layout import PREVIEW, read_regular
+from sfumato.report.comparisons import read_comparisons
 from sfumato.report.dossier import dossier
 from sfumato.report.leaderboard import LEVELS, Board, Document, Line, Mean, Seen, duration, memory, read_board, shown
 from sfumato.report.plots import Figure, Plots, csv_text, read_reported
@@ -141,6 +142,7 @@ class _Site:
             "board_csv": self._file("leaderboard", _board_csv(board)),
             "sections": [section for name in SECTIONS if (section := self._section(name)) is not None],
             "galleries": self._galleries(previews),
+            "comparisons": read_comparisons(self.store),
             "totals": self._totals(totals),
             "problems": sorted(board.problems.items()),
         }

@@ -1,0 +1,45 @@
+"""The tables of a store as its index tells of them: what was compared, and how settings were chosen."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from sfumato.errors import printable
+from sfumato.report.leaderboard import Document, number, shown
+
+UNTUNED, UNKNOWN = "Nothing was tuned.", "How settings were chosen is not known."
+
+
+def read_comparisons(store: Path) -> list[Document]:
+    """Each table by the name of its folder; a broken one has nothing to say."""
+    found: list[Document] = []
+    for path in sorted((store / "tables").glob("*/table.json")):
+        try:
+            table = json.loads(path.read_text("utf-8"))
+        except (OSError, ValueError):
+            continue
+        if isinstance(table, dict):
+            title, profile = table.get("title") or path.parent.name, table.get("profile") or ""
+            named = {"name": path.parent.name, "title": title, "profile": profile}
+            found.append({name: printable(text) for name, text in named.items()} | _tuning(table.get("tuning")))
+    return found
+
+
+def _tuning(told: Any) -> Document:
+    """What was tuned; where that cannot be read it is not said that nothing was."""
+    if told is None:
+        return {"sentence": UNTUNED, "choices": []}
+    if not isinstance(told, dict) or not isinstance(told.get("sentence"), str):
+        return {"sentence": UNKNOWN, "choices": []}
+    choices = told.get("choices")
+    listed = choices if isinstance(choices, list) else []
+    return {"sentence": printable(told["sentence"]), "choices": [_choice(c) for c in listed if isinstance(c, dict)]}
+
+
+def _choice(choice: Document) -> Document:
+    scores = choice.get("scores")
+    named = scores.items() if isinstance(scores, dict) else ()
+    known = [(printable(name), shown(value)) for name, told in named if (value := number(told)) is not None]
+    return {**{name: printable(choice.get(name, "")) for name in ("group", "chosen", "cost")}, "scores": known}
