@@ -95,7 +95,7 @@ def with_ray(rows: int, workers: int, frequencies: int, size: int) -> dict[str, 
     warm_up(workers)
     watch = Watch()
     watch.start()
-    private = PrivateImages.seal_shards(crew, ledger())
+    private = PrivateImages.seal(crew, ledger())
     started = time.perf_counter()
     answer = asked(private, frequencies)
     seconds = time.perf_counter() - started

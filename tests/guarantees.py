@@ -187,7 +187,7 @@ def a_sum_over_shards_is_that_of_one_place_with_its_noise_and_no_more() -> None:
         for rate in (1.0, 0.5):
             noise = SeededNoise(7)
             crew = InTurn(data, cuts)
-            private = PrivateImages.seal_shards(crew, Ledger(Budget(math.inf, 1e-5)), noise=noise)
+            private = PrivateImages.seal(crew, Ledger(Budget(math.inf, 1e-5)), noise=noise)
             query = private.open(GaussianSum(noise_multiplier=LOUD, sampling=rate), purpose="rows")
             told = query.per_class(flat, l2_bound=0.7)
             whole = PrivateImages.seal(data, Ledger(Budget(math.inf, 1e-5)), noise=SeededNoise(7))
@@ -388,7 +388,7 @@ def the_handle_gives_nothing_away() -> None:
         with pytest.raises((TypeError, AttributeError)):
             attempt()
     assert {name for name in dir(private) if not name.startswith("__")} == {
-        "_refuse", "choose", "close", "ledger", "mapped", "open", "seal", "seal_shards", "spec", "teach"
+        "_refuse", "choose", "close", "ledger", "mapped", "open", "seal", "spec", "teach"
     }  # fmt: skip
 
 

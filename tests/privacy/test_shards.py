@@ -135,7 +135,7 @@ def test_a_cluster_answers_bit_by_bit_as_one_machine_with_one_draw_of_noise(
 ) -> None:
     source, noise, known = one_absent(), Counted(), Counted()
     alone = asked(PrivateImages.seal(source, ledger(), noise=known), sampling=sampling, mapped=mapped)
-    private = PrivateImages.seal_shards(RayCrew(openers(source)), ledger(), noise=noise)
+    private = PrivateImages.seal(RayCrew(openers(source)), ledger(), noise=noise)
     together = asked(private, sampling=sampling, mapped=mapped)
     assert all(torch.equal(a, b) for a, b in zip(alone, together, strict=True))
     assert noise.draws == known.draws  # however many shards
@@ -149,7 +149,7 @@ def slow(image: torch.Tensor, label: torch.Tensor) -> torch.Tensor:
 def test_a_lost_node_is_not_missed_in_a_sum(two_nodes: Any) -> None:
     source, noise, known, cuts = halves(), Counted(), Counted(), tuple(range(25, 300, 25))
     alone = asked_slowly(PrivateImages.seal(source, ledger(), noise=known))
-    private = PrivateImages.seal_shards(RayCrew(openers(source, cuts)), ledger(), noise=noise)
+    private = PrivateImages.seal(RayCrew(openers(source, cuts)), ledger(), noise=noise)
     worker = next(iter(two_nodes.worker_nodes))
     threading.Timer(3.0, lambda: two_nodes.remove_node(worker, allow_graceful=False)).start()
     assert torch.equal(asked_slowly(private), alone)
@@ -166,7 +166,7 @@ def test_a_method_does_not_know_where_its_data_lies(two_nodes: Any) -> None:
     source = halves()
     method = DPMERF(frequencies=100, length_scales=(0.3,), steps=5, batch=48, latent=4, hidden=32, codes=4)
     alone = method.fit(PrivateImages.seal(source, ledger(), noise=Counted()), None)
-    sharded = method.fit(PrivateImages.seal_shards(RayCrew(openers(source)), ledger(), noise=Counted()), None)
+    sharded = method.fit(PrivateImages.seal(RayCrew(openers(source)), ledger(), noise=Counted()), None)
     labels = torch.arange(3).repeat(5)
     assert torch.equal(alone(labels).pixels, sharded(labels).pixels)
 
@@ -178,7 +178,7 @@ def test_a_problem_in_a_task_is_told_as_it_is(two_nodes: Any) -> None:
         source.labels = source.labels[:-1]
         return source
 
-    private = PrivateImages.seal_shards(RayCrew([halves, broken]), ledger())
+    private = PrivateImages.seal(RayCrew([halves, broken]), ledger())
     with pytest.raises(DataError, match="Expected 300 records, got 299"):
         asked(private)
 
@@ -203,7 +203,7 @@ def trained(private: PrivateImages, *, noise_multiplier: float) -> torch.Tensor:
 def test_two_processes_descend_as_one_with_noise_added_once() -> None:
     source, noise = one_absent(), Counted()
     alone = trained(PrivateImages.seal(source, ledger(), noise=Counted()), noise_multiplier=2.0)
-    private = PrivateImages.seal_shards(GlooCrew(openers(source, (120,))), ledger(), noise=noise)
+    private = PrivateImages.seal(GlooCrew(openers(source, (120,))), ledger(), noise=noise)
     assert torch.allclose(trained(private, noise_multiplier=2.0), alone, atol=1e-5)
     assert noise.draws == 6
 
@@ -211,7 +211,7 @@ def test_two_processes_descend_as_one_with_noise_added_once() -> None:
 def test_the_sum_before_noise_of_two_processes_is_that_of_one() -> None:
     source = one_absent()
     alone = [answer.clone() for answer in asked(PrivateImages.seal(source, ledger(), noise=Counted()), mapped=True)]
-    private = PrivateImages.seal_shards(GlooCrew(openers(source, (120,))), ledger(), noise=Counted())
+    private = PrivateImages.seal(GlooCrew(openers(source, (120,))), ledger(), noise=Counted())
     together = asked(private, mapped=True)
     private.close()
     # the same noise on both sides: what is equal after it was equal before
@@ -221,7 +221,7 @@ def test_the_sum_before_noise_of_two_processes_is_that_of_one() -> None:
 def test_a_lost_process_is_a_sentence_and_the_run_resumes_without_asking_twice(tmp_path: Path) -> None:
     source, path = halves(), tmp_path / "ledger.jsonl"
     crew = GlooCrew(openers(source, (120,)))
-    private = PrivateImages.seal_shards(crew, Ledger(Budget(50.0, 1e-4), path), folder=tmp_path)
+    private = PrivateImages.seal(crew, Ledger(Budget(50.0, 1e-4), path), folder=tmp_path)
     query = private.open(GaussianSum(noise_multiplier=3.0, rounds=3), purpose="sums")
     first = query(pixels, l2_bound=4.0)
     os.kill(crew._workers[0].pid, signal.SIGKILL)
@@ -229,9 +229,7 @@ def test_a_lost_process_is_a_sentence_and_the_run_resumes_without_asking_twice(t
         query(pixels, l2_bound=4.0)
     private.close()
     private.ledger.close()
-    again = PrivateImages.seal_shards(
-        GlooCrew(openers(source, (120,))), Ledger(Budget(50.0, 1e-4), path), folder=tmp_path
-    )
+    again = PrivateImages.seal(GlooCrew(openers(source, (120,))), Ledger(Budget(50.0, 1e-4), path), folder=tmp_path)
     query = again.open(GaussianSum(noise_multiplier=3.0, rounds=3), purpose="sums")
     assert torch.equal(query(pixels, l2_bound=4.0), first)
     again.close()
@@ -243,14 +241,14 @@ def test_a_worker_that_does_not_come_is_not_waited_for() -> None:
             os._exit(1)
         return halves()
 
-    private = PrivateImages.seal_shards(GlooCrew([halves, nowhere]), ledger())
+    private = PrivateImages.seal(GlooCrew([halves, nowhere]), ledger())
     with pytest.raises(EnvironmentProblem, match="A worker was lost"):
         asked(private)
     private.close()
 
 
 def test_what_is_no_sum_is_refused_and_a_handle_does_not_travel() -> None:
-    private = PrivateImages.seal_shards(GlooCrew(openers(halves(), (120,))), ledger())
+    private = PrivateImages.seal(GlooCrew(openers(halves(), (120,))), ledger())
     with pytest.raises(UsageError, match="a question that is a sum"):
         private.choose(NoisyChoice(noise_multiplier=10.0, candidates=2), purpose="choice",
                        score=lambda image, label: torch.ones(2))  # fmt: skip

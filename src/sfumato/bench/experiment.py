@@ -15,7 +15,8 @@ from sfumato.bench.engines import Engine, local
 from sfumato.bench.figures import draw_curve, draw_pictures
 from sfumato.bench.lab import Lab
 from sfumato.bench.live import watching
-from sfumato.bench.recipe import Cell, Entry, ProfileName, Recipe, Row, read_recipe, rows_of, written
+from sfumato.bench.recipe import Cell, Row, read_recipe, rows_of, written
+from sfumato.bench.recipe_format import Entry, ProfileName, Recipe
 from sfumato.bench.run import Job, plan_release
 from sfumato.bench.store import Store, Stored
 from sfumato.bench.table import document, markdown

@@ -6,7 +6,8 @@ import math
 from typing import Any
 
 from sfumato.bench.lab import NOTICE
-from sfumato.bench.recipe import Recipe, Row, Value
+from sfumato.bench.recipe import Row
+from sfumato.bench.recipe_format import Recipe, Value
 
 PERCENT = ("student", "teacher")  # measures that are accuracies
 NO_SPLIT = "\\* judged on the training records themselves: the data set has no test split"

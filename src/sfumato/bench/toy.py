@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 from sfumato.bench.figures import save
 from sfumato.bench.lab import Lab
-from sfumato.bench.recipe import Recipe
+from sfumato.bench.recipe_format import Recipe
 from sfumato.networks.alignment import Goal, Weights, align, targets_for
 
 COUNT, HIDDEN, LESSONS, STEPS = 1_000, 32, 400, 60

@@ -13,7 +13,8 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from sfumato.bench.cell import CellJob
-from sfumato.bench.recipe import Cell, Row, Tuning
+from sfumato.bench.recipe import Cell, Row
+from sfumato.bench.recipe_format import Tuning
 from sfumato.bench.selection import Candidate, charged_choice
 from sfumato.bench.store import PUBLIC_TRIAL, Stored
 from sfumato.data import open_source

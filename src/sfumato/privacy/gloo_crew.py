@@ -2,6 +2,8 @@
 
 The driver is rank 0 and has the first shard. A question goes to all, with the model's weights in it; every rank sums
 the clipped gradients of its own sampled records; one reduction adds the sums up; noise is added to that, once.
+
+Guarantee: the driver gets the sum of all ranks or an error, never a part of it; no rank but the driver draws noise.
 """
 
 from __future__ import annotations
@@ -181,8 +183,7 @@ def _served(opener: bytes, rank: int, ranks: int, where: str, threads: int) -> N
 
 def _packed(thing: object) -> bytes:
     """For another process of ours, functions included; never for a file."""
-    packed: bytes = _cloudpickle().dumps(thing)
-    return packed
+    return bytes(_cloudpickle().dumps(thing))
 
 
 def _unpacked(packed: bytes) -> Any:

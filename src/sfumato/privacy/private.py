@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 Contribution = Callable[[Tensor, Tensor], Tensor]  # one image (c, h, w) in [0, 1] and its label, to one row
 _VAULTS: WeakKeyDictionary[Any, Vault] = WeakKeyDictionary()
 _Q = TypeVar("_Q")
+_P = TypeVar("_P", bound="PrivateImages")
 
 
 class PrivateImages:
@@ -42,35 +43,17 @@ class PrivateImages:
 
     @classmethod
     def seal(
-        cls,
-        source: Source,
-        ledger: Ledger,
-        *,
-        folder: Path | None = None,
-        noise: Noise | None = None,
+        cls, records: Source | Crew, ledger: Ledger, *, folder: Path | None = None, noise: Noise | None = None,
         tape: Tape | None = None,
-    ) -> Self:
-        """Take the records into a private working copy; answers of a killed run are found again in `folder`."""
-        handle = cls()
-        handle.spec, handle.ledger = source.spec, ledger
-        kept = tape or Tape(None if folder is None else folder / "tape")
-        return _bind(handle, Vault(source, folder=folder, noise=noise or Noise(), tape=kept))
+    ) -> Self:  # fmt: skip
+        """Take the records into a private working copy, or leave them where a crew knows the way to them.
 
-    @classmethod
-    def seal_shards(
-        cls,
-        crew: Crew,
-        ledger: Ledger,
-        *,
-        folder: Path | None = None,
-        noise: Noise | None = None,
-        tape: Tape | None = None,
-    ) -> Self:
-        """The same of records that lie in several places, with workers who know the way to them."""
-        handle = cls()
-        handle.spec, handle.ledger = crew.spec, ledger
-        kept = tape or Tape(None if folder is None else folder / "tape")
-        return _bind(handle, ShardedVault(crew, noise=noise or Noise(), tape=kept))
+        Answers of a killed run are found again in `folder`.
+        """
+        tape, noise = tape or Tape(None if folder is None else folder / "tape"), noise or Noise()
+        if isinstance(records, Crew):
+            return _handle(cls(), ShardedVault(records, noise=noise, tape=tape), ledger)
+        return _handle(cls(), Vault(records, folder=folder, noise=noise, tape=tape), ledger)
 
     def open(self, mechanism: GaussianSum, *, purpose: str, microbatch: int | None = None) -> Query:
         """Pay for all rounds of a sum, then get the question to ask."""
@@ -82,10 +65,7 @@ class PrivateImages:
         vault = unlock(self)
         if vault.derived:
             raise UsageError("Expected images to map, got features.", fix="compose the two maps")
-        handle = PrivateImages()
-        derived = vault.derive(feature)
-        handle.spec, handle.ledger = derived.spec, self.ledger
-        return _bind(handle, derived)
+        return _handle(PrivateImages(), vault.derive(feature), self.ledger)
 
     def choose(self, mechanism: NoisyChoice, *, purpose: str, score: Contribution) -> int:
         """Pay, then pick the best of the candidates: `score` gives each a number in [0, 1] for one record."""
@@ -133,6 +113,11 @@ def _pay(ledger: Ledger, vault: Vault, mechanism: Mechanism, purpose: str) -> Ch
             fix="restore the newest ledger, or choose another --out",
         )
     return charge
+
+
+def _handle(handle: _P, vault: Vault, ledger: Ledger) -> _P:
+    handle.spec, handle.ledger = vault.spec, ledger
+    return _bind(handle, vault)
 
 
 def _bind(handle: _Q, vault: Vault) -> _Q:

@@ -1,4 +1,7 @@
-"""Sums over shards as a map and a reduction on a Ray cluster: one task reads one shard once and returns its sum."""
+"""Sums over shards as a map and a reduction on a Ray cluster: one task reads one shard once and returns its sum.
+
+Guarantee: every shard is in a sum once, however often its task was lost and run again; no noise is drawn on the way.
+"""
 
 from __future__ import annotations
 
@@ -13,10 +16,7 @@ from sfumato.privacy.shards import Opener, Question, spec_of_shards, streamed
 
 
 class RayCrew:
-    """Tasks on a cluster. Every shard is opened where its task runs, so its opener must work on every machine.
-
-    A task that is lost is run again elsewhere; no noise has been drawn by then.
-    """
+    """Tasks on a cluster. Every shard is opened where its task runs, so its opener must work on every machine."""
 
     def __init__(self, openers: Sequence[Opener], *, address: str | None = None, workers: int | None = None) -> None:
         self.spec, self.counts = spec_of_shards(openers)

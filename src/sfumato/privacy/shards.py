@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,6 +41,7 @@ class Question:
         return vault.total(self.rows, included, clip=self.clip, microbatch=self.microbatch)
 
 
+@runtime_checkable
 class Crew(Protocol):
     """Workers with the way to their shards."""
 
