@@ -46,10 +46,7 @@ class PrivateImages:
         cls, records: Source | Crew, ledger: Ledger, *, folder: Path | None = None, noise: Noise | None = None,
         tape: Tape | None = None,
     ) -> Self:  # fmt: skip
-        """Take the records into a private working copy, or leave them where a crew knows the way to them.
-
-        Answers of a killed run are found again in `folder`.
-        """
+        """Take records into a private copy, or leave them to their crew; a killed run's answers are in `folder`."""
         tape, noise = tape or Tape(None if folder is None else folder / "tape"), noise or Noise()
         if isinstance(records, Crew):
             return _handle(cls(), ShardedVault(records, noise=noise, tape=tape), ledger)
