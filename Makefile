@@ -14,14 +14,19 @@ DATA ?= digits
 	@touch .venv/ready
 
 demo: .venv/ready
-	@rm -rf demo demo.lab
+	@rm -rf demo demo.lab demo.html demo.runs demo.site
 	$(BIN)/sfumato plan $(DATA) --epsilon 1
 	$(BIN)/sfumato release $(DATA) --epsilon 1 --out demo
 	$(BIN)/sfumato verify demo
 	$(BIN)/sfumato evaluate demo --real $(DATA)
 	$(BIN)/sfumato attack demo --real $(DATA)
+	$(BIN)/sfumato report demo --public --out demo.html
+	$(BIN)/sfumato run recipes/demo.toml --out demo.runs --workers 2
+	$(BIN)/sfumato report demo.runs --out demo.site
 	@echo
 	@echo "Open these files:"
+	@echo "  demo.html                           the release's page for everyone: what was protected, how to use it"
+	@echo "  demo.site/index.html                three methods compared, with figures and every cell (private)"
 	@echo "  demo/preview.png                    what would be published"
 	@echo "  demo/README.md                      its data card"
 	@echo "  demo/certificate.json               the guarantee, for machines"
@@ -43,9 +48,11 @@ bench: .venv/ready
 	$(BIN)/python benchmarks/dp_merf.py
 	$(BIN)/python benchmarks/dpsgd.py
 	$(BIN)/python benchmarks/judge.py
+	$(BIN)/python benchmarks/report.py
+	$(BIN)/python benchmarks/scale.py
 
 docs: .venv/ready
 	$(BIN)/python docs/build.py
 
 clean:
-	rm -rf .venv demo demo.lab build dist
+	rm -rf .venv demo demo.lab demo.html demo.runs demo.site build dist
