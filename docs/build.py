@@ -12,7 +12,7 @@ from sfumato.cli import app
 
 TARGET = Path(__file__).parent / "commands.md"
 COMMANDS = ("release", "resample", "plan", "verify", "evaluate", "attack", "student", "select", "audit", "selfcheck",
-            "run", "list", "doctor")  # fmt: skip
+            "run", "status", "report", "list", "doctor")  # fmt: skip
 HEAD = "# Commands, methods, metrics\n\nWritten by `make docs` from the code; do not edit.\n"
 
 

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from sfumato.bench.attack import attack_release
     from sfumato.bench.audit import audit_method
     from sfumato.bench.evaluate import evaluate_release
+    from sfumato.bench.experiment import Experiment
     from sfumato.bench.resample import resample_release
     from sfumato.bench.run import Job, Plan, make_release, plan_release
     from sfumato.bench.selection import select_classifier
@@ -19,11 +20,14 @@ if TYPE_CHECKING:
     from sfumato.release import Verdict, read_release
     from sfumato.release import verify as verify_release
     from sfumato.report.evaluation import write_page
+    from sfumato.report.public import write_public_page
+    from sfumato.report.site import write_site
     from sfumato.values import Images, Reference, Release, Score, Spec
 
 __all__ = [
     "Attack",
     "Dataset",
+    "Experiment",
     "Images",
     "Job",
     "Metric",
@@ -48,9 +52,12 @@ __all__ = [
     "train_student",
     "verify_release",
     "write_page",
+    "write_public_page",
+    "write_site",
 ]
 
 _HOMES = {
+    "Experiment": "bench.experiment",
     "Job": "bench.run",
     "Plan": "bench.run",
     "SfumatoError": "errors",
@@ -67,6 +74,8 @@ _HOMES = {
     "train_student": "bench.student",
     "verify_release": "release",
     "write_page": "report.evaluation",
+    "write_public_page": "report.public",
+    "write_site": "report.site",
     **dict.fromkeys(("Attack", "Dataset", "Metric", "Reading", "Synthesizer"), "contracts"),
     **dict.fromkeys(("Images", "Reference", "Release", "Score", "Spec"), "values"),
 }
