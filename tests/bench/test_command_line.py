@@ -155,6 +155,8 @@ def test_json_of_every_command_parses(made: tuple[Path, Path, Outcome], tmp_path
         "selfcheck": ("selfcheck", "--json"),
         "student": ("student", tmp_path / "r", "--real", data, "--seeds", "1", *reading),
         "run": ("run", RECIPE, "--dry-run", "--json"),
+        "status": ("status", tmp_path, "--json"),
+        "report": ("report", release, "--public", "--out", tmp_path / "page.html", "--json"),
         "list": ("list", "metrics", "--json"),
         "doctor": ("doctor", "--json"),
     }
@@ -170,7 +172,8 @@ def test_json_of_every_command_parses(made: tuple[Path, Path, Outcome], tmp_path
     assert read["attack"]["scores"][0]["details"]["above_claim"] is True
     for name in ("audit", "selfcheck"):
         assert all(finding["passed"] for finding in read[name]), read[name]
-    assert read["run"] == []  # the toy asks nothing of anyone
+    assert read["run"] == read["status"] == []  # the toy asks nothing of anyone
+    assert "<html" in Path(read["report"]["open"]).read_text("utf-8")
     assert {"name", "ok", "detail"} == set(read["doctor"][0])
 
 

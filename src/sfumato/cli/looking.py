@@ -43,6 +43,7 @@ def report(
     folder: Annotated[Path, typer.Argument(help="A release, or the store of `sfumato run`.")],
     out: Annotated[Path | None, typer.Option(help="A folder for a site, a file for a public page.")] = None,
     public: Annotated[bool, typer.Option("--public", help="A page to publish, made from the release alone.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Make pages that open without a server: of a release for everyone, or of all cells of a store, lab side."""
     from sfumato.errors import UsageError
@@ -50,7 +51,8 @@ def report(
     if public:
         from sfumato.report.confined import write_confined_page
 
-        print(f"open {write_confined_page(folder, out or Path(f'{folder.absolute().name}.html'))}")
+        page = write_confined_page(folder, out or Path(f"{folder.absolute().name}.html"))
+        print_json({"open": str(page), "lab": False}) if as_json else print(f"open {page}")
         return
     if not (folder / "cells").is_dir():
         raise UsageError("Expected a store of cells for a site, got another folder.", where=folder,
@@ -60,7 +62,8 @@ def report(
     from sfumato.report.site import write_site
 
     spent = {total.data: asdict(total) for total in totals(Store(folder))}
-    print(f"open {write_site(folder, out or Path('site'), totals=spent)}  (private: lab material)")
+    index = write_site(folder, out or Path("site"), totals=spent)
+    print_json({"open": str(index), "lab": True}) if as_json else print(f"open {index}  (private: lab material)")
 
 
 @app.command(epilog="Example: `sfumato status runs/`")
