@@ -3,6 +3,7 @@
 import os
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -11,17 +12,34 @@ import torch
 torch.set_num_threads(1)
 
 
-@pytest.fixture
-def two_nodes(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+@contextmanager
+def _cluster() -> Iterator[Any]:
     """A real Ray cluster of two nodes on this machine."""
     ray = pytest.importorskip("ray")
     from ray.cluster_utils import Cluster
 
-    monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, sys.path)))  # workers find what a test finds
-    two = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
-    two.add_node(num_cpus=1)
-    ray.init(address=two.address, log_to_driver=False)
-    yield two
-    ray.shutdown()
-    two.shutdown()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        patch.setenv("PYTHONPATH", os.pathsep.join(filter(None, sys.path)))  # workers find what a test finds
+        two = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+        two.add_node(num_cpus=1)
+        ray.init(address=two.address, log_to_driver=False)
+        try:
+            yield two
+        finally:
+            ray.shutdown()
+            two.shutdown()
+
+
+@pytest.fixture
+def two_nodes() -> Iterator[Any]:
+    """One to lose a node of."""
+    with _cluster() as two:
+        yield two
+
+
+@pytest.fixture(scope="module")
+def lasting_nodes() -> Iterator[Any]:
+    """One for all tests of a module that do it no harm: to start one takes longer than a test."""
+    with _cluster() as two:
+        yield two

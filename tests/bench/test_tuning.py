@@ -17,7 +17,7 @@ from toys import digits
 RECIPE = """
 title = "t"
 source = "s"
-measure = ["gen2real"]
+measure = ["nearest"]
 method = "dp-merf"
 {tuning}
 [profiles.small]

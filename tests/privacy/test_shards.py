@@ -7,7 +7,6 @@ import multiprocessing
 import os
 import signal
 import sys
-import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -131,7 +130,7 @@ def test_shards_must_be_alike() -> None:
 
 @pytest.mark.parametrize(("sampling", "mapped"), [(1.0, False), (0.5, True)])
 def test_a_cluster_answers_bit_by_bit_as_one_machine_with_one_draw_of_noise(
-    two_nodes: Any, sampling: float, mapped: bool
+    lasting_nodes: Any, sampling: float, mapped: bool
 ) -> None:
     source, noise, known = one_absent(), Counted(), Counted()
     alone = asked(PrivateImages.seal(source, ledger(), noise=known), sampling=sampling, mapped=mapped)
@@ -146,23 +145,12 @@ def slow(image: torch.Tensor, label: torch.Tensor) -> torch.Tensor:
     return image.flatten()
 
 
-def test_a_lost_node_is_not_missed_in_a_sum(two_nodes: Any) -> None:
-    source, noise, known, cuts = halves(), Counted(), Counted(), tuple(range(25, 300, 25))
-    alone = asked_slowly(PrivateImages.seal(source, ledger(), noise=known))
-    private = PrivateImages.seal(RayCrew(openers(source, cuts)), ledger(), noise=noise)
-    worker = next(iter(two_nodes.worker_nodes))
-    threading.Timer(3.0, lambda: two_nodes.remove_node(worker, allow_graceful=False)).start()
-    assert torch.equal(asked_slowly(private), alone)
-    assert not two_nodes.worker_nodes
-    assert noise.draws == known.draws
-
-
 def asked_slowly(private: PrivateImages) -> torch.Tensor:
     mechanism = GaussianSum(noise_multiplier=3.0, rounds=1)
     return private.open(mechanism, purpose="slow sum", microbatch=16)(slow, l2_bound=4.0)
 
 
-def test_a_method_does_not_know_where_its_data_lies(two_nodes: Any) -> None:
+def test_a_method_does_not_know_where_its_data_lies(lasting_nodes: Any) -> None:
     source = halves()
     method = DPMERF(frequencies=100, length_scales=(0.3,), steps=5, batch=48, latent=4, hidden=32, codes=4)
     alone = method.fit(PrivateImages.seal(source, ledger(), noise=Counted()), None)
@@ -171,7 +159,7 @@ def test_a_method_does_not_know_where_its_data_lies(two_nodes: Any) -> None:
     assert torch.equal(alone(labels).pixels, sharded(labels).pixels)
 
 
-def test_a_problem_in_a_task_is_told_as_it_is(two_nodes: Any) -> None:
+def test_a_problem_in_a_task_is_told_as_it_is(lasting_nodes: Any) -> None:
     def broken() -> Source:
         source = halves()
         source.pixels = source.pixels[:-1]  # fewer than the spec says
