@@ -17,7 +17,7 @@ from sfumato.progress import Stage, heard_by, track
 INPUTS = {"method": "dp-merf", "data": "digits", "epsilon": 1.0}
 
 
-def test_a_cell_is_begun_then_running_then_released(tmp_path: Path) -> None:
+def test_a_cell_waits_then_runs_then_is_begun_or_released(tmp_path: Path) -> None:
     store = Store(tmp_path)
     assert status.text(status.status(store)) == "No cell has been begun here."
     cell = store.cell(INPUTS)
@@ -26,15 +26,18 @@ def test_a_cell_is_begun_then_running_then_released(tmp_path: Path) -> None:
         (line,) = status.status(store)
         return str(line["state"])
 
-    assert state() == "begun"
+    assert state() == "waiting"
     with cell.lab:
         assert state() == "running"
+        cell.ledger.write_text("")  # what it has paid is on disk, and then its process is killed
+    assert state() == "begun"
+    with cell.lab:
         cell.release.mkdir()
         cell.add("fid", {"value": 1.0})
     assert state() == "released"
     (line,) = status.status(store)
     assert line["measures"] == ["fid"]
-    assert "1 released, 0 running, 0 begun" in status.text([line])
+    assert "1 released, 0 running, 0 begun, 0 waiting" in status.text([line])
 
 
 def test_what_a_cell_does_can_be_seen_from_elsewhere(tmp_path: Path) -> None:
@@ -44,6 +47,7 @@ def test_what_a_cell_does_can_be_seen_from_elsewhere(tmp_path: Path) -> None:
         (line,) = status.status(Store(tmp_path))
         assert status.shown(line) == ("releasing: teacher", "30 of 120", "2.0/s", "45 s left")
         assert "releasing: teacher, 30 of 120, 2.0/s, 45 s left" in status.text([line])
+    cell.ledger.write_text("")
     (cell.folder / ".stage").write_text("{")  # half of a file, or someone else's
     assert cell.stage() is None
     assert status.status(Store(tmp_path))[0]["stage"] == "releasing"

@@ -11,13 +11,14 @@ from sfumato.bench.store import Store, Stored
 
 
 def status(store: Store) -> list[dict[str, Any]]:
-    """One line for each cell: running, begun and left, or released, with what is known of it."""
+    """One line for each cell: waiting, running, begun and left, or released, with what is known of it."""
     return [line_of(cell) for cell in store.cells()]
 
 
 def line_of(cell: Stored) -> dict[str, Any]:
     told, released = cell.inputs(), cell.release.exists()
-    state = "running" if _held(cell.folder / "lock") else "released" if released else "begun"
+    left = "begun" if cell.ledger.exists() else "waiting"
+    state = "running" if _held(cell.folder / "lock") else "released" if released else left
     line = {
         "cell": cell.digest,
         "state": state,
@@ -25,7 +26,7 @@ def line_of(cell: Stored) -> dict[str, Any]:
         f"repeat {told.get('repeat', 0)}",
         "measures": sorted(cell.measures()),
     }
-    return line if state == "released" else {**line, **_stage(cell, released)}
+    return line if state in ("released", "waiting") else {**line, **_stage(cell, released)}
 
 
 def _stage(cell: Stored, released: bool) -> dict[str, Any]:
@@ -67,5 +68,5 @@ def text(lines: list[dict[str, Any]]) -> str:
     for line in lines:
         now = ", ".join(filter(None, shown(line)))
         told.append(f"  {line['state']:9s} {line['cell']}  {line['name']}{f'  ({now})' if now else ''}")
-    count = {state: sum(line["state"] == state for line in lines) for state in ("released", "running", "begun")}
+    count = {state: sum(line["state"] == state for line in lines) for state in ("released", "running", "begun", "waiting")}
     return "\n".join([*told, ", ".join(f"{number} {state}" for state, number in count.items())])
