@@ -68,5 +68,7 @@ def text(lines: list[dict[str, Any]]) -> str:
     for line in lines:
         now = ", ".join(filter(None, shown(line)))
         told.append(f"  {line['state']:9s} {line['cell']}  {line['name']}{f'  ({now})' if now else ''}")
-    count = {state: sum(line["state"] == state for line in lines) for state in ("released", "running", "begun", "waiting")}
+    count = {
+        state: sum(line["state"] == state for line in lines) for state in ("released", "running", "begun", "waiting")
+    }
     return "\n".join([*told, ", ".join(f"{number} {state}" for state, number in count.items())])
