@@ -644,7 +644,7 @@ def exact_sums_are_not_on_the_tape() -> None:
         assert np.allclose(on_tape, answer.numpy())
         unit = data.pixels.reshape(120, 16) / 255
         exact = (unit / np.maximum(1, np.linalg.norm(unit, axis=1, keepdims=True))).sum(0)
-        spread = np.abs(on_tape - exact).std()
+        spread = math.sqrt(np.square(on_tape - exact).mean())  # below a third once in a million runs
         assert spread > LOUD / 3, "what is on the tape lies too near the exact sum"
 
 
