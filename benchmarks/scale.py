@@ -1,6 +1,6 @@
 """The one-pass sum over shards at growing size: time, peak memory, and what a billion images would take.
 
-Run: python benchmarks/scale.py [--rows 60000 600000 6000000] [--workers 1 2] [--frequencies 200] [--out FILE.json].
+Run: python benchmarks/scale.py [--rows 60000 600000 6000000] [--workers 1 2] [--frequencies 50] [--out FILE.json].
 The records are synthetic 28 x 28 images in ten classes, made anew by whoever reads them; the question is DP-MERF's mean
 embedding of each class by so many frequencies. Each count of workers is a Ray cluster of its own with one core each.
 The peer is the same sum in this process without Ray, on one thread, over the smallest count of rows.
@@ -152,7 +152,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, nargs="+", default=[60_000, 600_000, 6_000_000])
     parser.add_argument("--workers", type=int, nargs="+", default=[1, 2])
-    parser.add_argument("--frequencies", type=int, default=200)
+    parser.add_argument("--frequencies", type=int, default=50)
     parser.add_argument("--shard", type=int, default=50_000, help="records of each shard")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
