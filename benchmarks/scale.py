@@ -119,6 +119,7 @@ def warm_up(workers: int) -> None:
 def alone(rows: int, frequencies: int) -> float:
     """Rows in a second without Ray, on one thread."""
     torch.set_num_threads(1)
+    asked(PrivateImages.seal(Synthetic(0, 16), ledger()), frequencies)  # calibration is remembered, torch is warm
     private = PrivateImages.seal(Synthetic(0, rows), ledger())
     started = time.perf_counter()
     asked(private, frequencies)
