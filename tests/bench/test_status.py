@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from pathlib import Path
 
@@ -89,3 +90,23 @@ def test_a_run_shows_a_table_of_what_is_under_way_or_lines(
         watched.end(Outcome("cell 0", ""))
         time.sleep(1.2)
     assert "0 of 3" in capsys.readouterr().err
+
+
+def test_who_looks_all_the_time_stops_no_run(tmp_path: Path) -> None:
+    cell, over = Store(tmp_path).cell(INPUTS), threading.Event()
+
+    def look() -> None:
+        while not over.is_set():
+            status.status(Store(tmp_path))
+
+    looker = threading.Thread(target=look)
+    with cell.lab:
+        pass
+    looker.start()
+    try:
+        for _ in range(300):
+            with cell.lab:
+                pass
+    finally:
+        over.set()
+        looker.join()

@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import stat
+import time
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -15,6 +16,18 @@ from sfumato.errors import EnvironmentProblem, UsageError, printable
 from sfumato.values import Source
 
 NOTICE = "PRIVATE - DO NOT SHARE\nThis folder was made from private data outside the ledger's guarantee.\n"
+
+
+def _take(lock: int) -> None:
+    """Take the lock; who only looks whether it is held (`status`) holds it for an instant, and is waited for."""
+    for attempt in range(10):
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except BlockingIOError:
+            if attempt == 9:
+                raise
+            time.sleep(0.02)
 
 
 class Lab:
@@ -33,7 +46,7 @@ class Lab:
             self._keep_to_ourselves()
             (self.folder / "PRIVATE").write_text(NOTICE, "utf-8")
             self._lock = os.open(self.folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _take(self._lock)
         except BlockingIOError as error:
             raise EnvironmentProblem(
                 "Another run is working in this lab folder.",
