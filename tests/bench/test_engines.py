@@ -99,7 +99,7 @@ def test_wrong_engines_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="local or ray"):
         engine_of("slurm")
     with pytest.raises(UsageError, match="workers"):
-        list(local(tmp_path, cells(1), workers=0))
+        list(engine_of("local", workers=0)(tmp_path, cells(1)))
 
 
 def test_a_cluster_fills_the_store_though_a_node_dies_in_the_middle(two_nodes: Any, tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ Engine = Callable[[Path, Sequence[CellJob]], Iterator[Outcome]]
 
 def engine_of(name: str, *, workers: int | None = None, address: str | None = None) -> Engine:
     if name == "local":
-        return lambda store, cells: local(store, cells, workers=workers or 1)
+        return lambda store, cells: local(store, cells, workers=1 if workers is None else workers)
     if name == "ray":
         return lambda store, cells: ray_cluster(store, cells, address=address, workers=workers)
     raise UsageError(f"Expected the engine local or ray, got {name!r}.")

@@ -73,7 +73,10 @@ def status(
     """Lab side: how far the cells of a store are, while they are run elsewhere."""
     from sfumato.bench import status as cells
     from sfumato.bench.store import Store
+    from sfumato.errors import UsageError
 
+    if not store.is_dir():
+        raise UsageError("Expected the folder of a store, got none.", where=store, fix="name the --out of `sfumato run`")
     lines = cells.status(Store(store))
     print_json(lines) if as_json else print(cells.text(lines))
 
