@@ -76,7 +76,9 @@ def status(
     from sfumato.errors import UsageError
 
     if not store.is_dir():
-        raise UsageError("Expected the folder of a store, got none.", where=store, fix="name the --out of `sfumato run`")
+        raise UsageError(
+            "Expected the folder of a store, got none.", where=store, fix="name the --out of `sfumato run`"
+        )
     lines = cells.status(Store(store))
     print_json(lines) if as_json else print(cells.text(lines))
 
