@@ -54,7 +54,7 @@ def strokes(source: ToySource) -> ToySource:
     ],
 )
 def test_the_basis_follows_the_images(source: ToySource, kind: str, inverted: bool) -> None:
-    code = atelier(source).code
+    code = atelier(source).painter.code
     assert (code.kind, code.inverted) == (kind, inverted)
 
 
@@ -62,7 +62,7 @@ def test_the_basis_follows_the_images(source: ToySource, kind: str, inverted: bo
 def test_scenes_are_centred_on_their_own_lightness(white: bool) -> None:
     # Codes that all share one long part are drowned in noise for its sake.
     source = objects(channels=3, white=white)
-    assert atelier(source).code.centres[0] == pytest.approx(source.pixels.mean() / 255, abs=0.1)
+    assert atelier(source).painter.code.centres[0] == pytest.approx(source.pixels.mean() / 255, abs=0.1)
 
 
 @pytest.mark.parametrize("white", [False, True])

@@ -50,7 +50,7 @@ def test_without_noise_nothing_is_lost() -> None:
     _, variances = moments.spectrum(torch.diag(values), deviation=0.0, most=8)
     torch.testing.assert_close(variances, values)
     means = torch.randn(3, 8, generator=DRAW)
-    kept = moments.shrunken_means(means, torch.zeros(8).long(), torch.zeros(3))
+    kept = moments.shrunken(means, torch.zeros(8).long(), torch.zeros(3))
     torch.testing.assert_close(kept, means)
 
 
@@ -61,7 +61,7 @@ def test_shrinking_brings_means_closer_to_the_truth_and_rare_classes_most() -> N
     noisy = true + deviations[:, None] * torch.randn(5, 200, generator=DRAW)
     before, after = (
         (noisy - true).square().sum(1),
-        (moments.shrunken_means(noisy, bands, deviations.square()) - true).square().sum(1),
+        (moments.shrunken(noisy, bands, deviations.square()) - true).square().sum(1),
     )
     assert (after < before).all()
     assert after[4] < 0.3 * before[4]

@@ -24,17 +24,19 @@ from sfumato.networks import moments
 from sfumato.networks.dead_leaves import dead_leaves, detailed
 from sfumato.networks.embedding import class_sizes, counted
 from sfumato.networks.image_code import ImageCode, Kind
-from sfumato.networks.scattering import LinearHead, ScatteringFeatures, Teacher
+from sfumato.networks.scattering import EvenFeatures, LinearHead, ScatteringFeatures, Teacher
 from sfumato.privacy import Budget, Descent, GaussianSum, PrivateImages, Query, descend
 from sfumato.progress import track
 from sfumato.values import Images, Spec
 
-FACTS = {"tones": 0.01, "lengths": 0.02}  # of the painting's share
+FACTS = {"tones": 0.01, "lengths": 0.03}  # of the painting's share
+MIDDLE = 0.1  # of what means get: all classes tell it together
 VARIATION = {"moments": 0.48, "own moments": 0.17, "cells": 0.35}  # of what means leave of it
 TONES = (0.05, 0.1, 0.75, 0.9, 0.95)  # between these a pixel is ground, dark, middling, bright, ground
 MIDDLES = torch.tensor([0.02, 0.07, 0.4, 0.8, 0.93, 0.98])  # about the tones between them
 LENGTHS = 2.0 ** (torch.arange(-32, 1) / 4)  # of codes, as parts of the longest there can be
 COUNT_SHARE, CELL_SHARE = 0.02, 0.08  # of a row's squared norm, spent on the size of a class or a cell
+EXAMPLES = 2_000  # painted images that show where features vary
 CHUNK = 500  # images that are made and labelled at a time
 
 
@@ -54,6 +56,7 @@ class Sfumato(Synthesizer):
     sampling: float = 0.03
     rate: float = 100.0
     l2_bound: float = 0.1  # of the teacher's gradients
+    level: float = 0.03  # to which strong directions of its features are brought down, a part of the strongest
     candidates: int = 6  # for every image of a class, from which the teacher chooses
     lessons: int = 2  # images for transfer, for every image of a class
     invented: float = 0.25  # part of those that nobody painted
@@ -62,8 +65,8 @@ class Sfumato(Synthesizer):
     def __post_init__(self) -> None:
         expect_within(self, painting_share=(0.001, 0.999), means_share=(0.001, 0.9), axes=(1, 10_000),
                       cells=(1, 10_000), cell_rounds=(1, 1_000), rounds=(1, 1_000_000), sampling=(1e-9, 1),
-                      rate=(1e-9, 1e9), l2_bound=(1e-9, 1e9), candidates=(1, 1_000), lessons=(1, 1_000),
-                      invented=(0, 1), seed=(0, 2**31 - 2))  # fmt: skip
+                      rate=(1e-9, 1e9), l2_bound=(1e-9, 1e9), level=(1e-6, 1e6), candidates=(1, 1_000),
+                      lessons=(1, 1_000), invented=(0, 1), seed=(0, 2**31 - 2))  # fmt: skip
 
     @classmethod
     def for_task(cls, spec: Spec, budget: Budget) -> Self:
@@ -71,9 +74,10 @@ class Sfumato(Synthesizer):
         # own size, means come before variety, and more rounds and longer steps pay when there is less noise.
         told = min(budget.epsilon, 100.0) * spec.count
         each = told / len(spec.classes)
-        # About 2,000 records a round keep the noise of sampling below that of privacy. Without a bound gradients
-        # are ten times as long.
-        rate = 2.0 if math.isinf(budget.epsilon) else 100 * min(2.0, budget.epsilon**0.3)
+        # About 2,000 records a round keep the noise of sampling below that of privacy. Noise moves weights as far
+        # as rate and rounds let it; steps along faint directions are worth their noise only where there is little.
+        # Without a bound gradients are ten times as long.
+        rate = 2.0 if math.isinf(budget.epsilon) else min(200.0, 100 * math.sqrt(told / 60_000))
         return cls(
             painting_share=round(min(0.6, max(0.3, 0.3 * (2_000 / each) ** 0.25)), 3),
             means_share=round(min(0.8, max(0.05, 0.15 * math.sqrt(6_000 / each))), 3),
@@ -81,15 +85,18 @@ class Sfumato(Synthesizer):
             rounds=round(min(1_000.0, max(50.0, 800 * (told / 60_000) ** 0.7))),
             sampling=min(0.5, max(0.03, 2_000 / max(spec.count, 1))),
             rate=round(rate, 1),
+            level=round(min(1.0, max(0.03, 0.03 * (60_000 / told) ** 0.75)), 3),
+            lessons=round(min(20.0, max(2.0, 20_000 / max(spec.count, 1)))),  # a student needs many, and they are free
         )
 
     def _shares(self) -> dict[str, float]:
         """What each question gets of the painting's share."""
         left = 1 - sum(FACTS.values()) - self.means_share
-        return {**FACTS, "means": self.means_share, **{name: left * share for name, share in VARIATION.items()}}
+        means = {"middle": MIDDLE * self.means_share, "means": (1 - MIDDLE) * self.means_share}
+        return {**FACTS, **means, **{name: left * share for name, share in VARIATION.items()}}
 
     def plan(self, spec: Spec) -> Sequence[GaussianSum]:
-        rounds = {"lengths": 2, "cells": self.cell_rounds}
+        rounds = {"lengths": 3, "cells": self.cell_rounds}
         painting = [GaussianSum(rounds=rounds.get(name, 1), share=self.painting_share * share)
                     for name, share in self._shares().items()]  # fmt: skip
         return [*painting, GaussianSum(rounds=self.rounds, sampling=self.sampling, share=1 - self.painting_share)]
@@ -97,7 +104,8 @@ class Sfumato(Synthesizer):
     def seconds(self, spec: Spec) -> float:
         image = 4.5e-4 * spec.pixels / 784  # a pass of one image through the teacher's features, on two cores
         seen = self.rounds * self.sampling * spec.count
-        return 10 + 0.01 * self.rounds + 1e-5 * seen + spec.count * image * (2 + self.candidates + self.invented)
+        made = max(self.candidates, self.lessons) + self.lessons * self.invented
+        return 10 + 0.01 * self.rounds + 1e-5 * seen + spec.count * image * (1.5 + made)
 
     def fit(self, private: PrivateImages, public: Images | None) -> Sampler:
         spec = private.spec
@@ -105,9 +113,10 @@ class Sfumato(Synthesizer):
         asked = dict(zip(self._shares(), painting, strict=True))
         code = self._code(private, asked["tones"])
         paints = self._paints(private.mapped(lambda image: code.encode(image)[None, None]), asked, code)
-        teacher = self._teacher(private, teaching)
+        painter = Painter(code, paints, torch.Generator().manual_seed(self.seed + 1))
+        teacher = self._teacher(private, teaching, painter)
         pixels = None if public is None or not len(public) else public.pixels
-        return Atelier(self, spec, code, paints, teacher, pixels)
+        return Atelier(self, spec, painter, teacher, pixels)
 
     def _code(self, private: PrivateImages, mechanism: GaussianSum) -> ImageCode:
         """The basis that suits the images, from how many of their pixels are dark, bright or between."""
@@ -134,7 +143,10 @@ class Sfumato(Synthesizer):
         longest = math.sqrt(math.prod(code.shape[1:]) * len(code.centres))
         reach = _radius(lengths, lambda z, label: z.flatten(), longest, part=0.9)
 
-        means, sizes = _means(coded.open(asked["means"], purpose="means"), reach, code.bands)
+        middle = _middle(coded.open(asked["middle"], purpose="middle"), reach, code.bands)
+        apart = _radius(lengths, lambda z, label: z.flatten() - middle, longest, part=0.9)
+        ways, sizes = _means(coded.open(asked["means"], purpose="means"), middle, apart, code.bands)
+        means = middle + ways
 
         def away(z: Tensor, label: Tensor) -> Tensor:
             return (z.flatten() - means[label])[code.coarse]
@@ -186,11 +198,17 @@ class Sfumato(Synthesizer):
             centres = torch.stack([moments.moved_centres(totals[c], held[c], deviation=deviation) for c in range(k)])
         return [moments.cells_of(centres[c], held[c], variances[c]) for c in range(k)]
 
-    def _teacher(self, private: PrivateImages, mechanism: GaussianSum) -> Teacher:
-        """DP-SGD on a linear head (Tramer and Boneh 2021): its features are fixed, so they are computed once."""
-        features = ScatteringFeatures(*private.spec.shape)
+    def _teacher(self, private: PrivateImages, mechanism: GaussianSum, painter: Painter) -> Teacher:
+        """DP-SGD on a linear head (Tramer and Boneh 2021): its features are fixed, so they are computed once.
+
+        What features have in common, and where they vary most, is seen on painted images, which is free.
+        """
+        spec = private.spec
+        labels = torch.arange(EXAMPLES) % len(spec.classes)
+        examples = torch.cat([painter(part, details=2 - n % 3) for n, part in enumerate(torch.split(labels, CHUNK))])
+        features = EvenFeatures(ScatteringFeatures(*spec.shape), examples, level=self.level)
         sealed = private.mapped(lambda image: features(image[None])[0])
-        head = LinearHead(math.prod(features.shape), len(private.spec.classes))
+        head = LinearHead(math.prod(features.shape), len(spec.classes))
         descent = Descent(self.l2_bound, self.rate)
         descend(sealed.open(mechanism, purpose="teacher"), head, _cross_entropy, descent, what="teacher")
         return Teacher(features, head)
@@ -207,40 +225,60 @@ def _radius(query: Query, row: _Position, longest: float, *, part: float) -> flo
         return torch.bucketize(torch.linalg.vector_norm(row(z, label)), edges)
 
     counts = query.histogram(bin_of, bins=len(edges) + 1).clamp(min=0)
+    sure = counts * (counts > 3 * (query.mechanism.noise_multiplier or 0.0))  # few records would drown in empty bins
+    counts = sure if sure.any() else counts
     reached = (counts.cumsum(0) >= part * counts.sum()).nonzero()
     return float(edges[min(int(reached[0]), len(edges) - 1)])
 
 
-def _means(query: Query, reach: float, bands: Tensor) -> tuple[Tensor, Tensor]:
-    """Means (k, d) of the codes of every class, and how many there are."""
+def _middle(query: Query, reach: float, bands: Tensor) -> Tensor:
+    """The mean of all codes (d,)."""
+    scale = reach / query.spec.count
+    total = query(lambda z, label: moments.shortened(z.flatten(), reach) / reach, l2_bound=1.0).float()
+    variance = torch.tensor([(query.mechanism.noise_multiplier or 0.0) * scale]).square()
+    return moments.shrunken(total[None] * scale, bands, variance)[0]
+
+
+def _means(query: Query, middle: Tensor, apart: float, bands: Tensor) -> tuple[Tensor, Tensor]:
+    """How far the means of every class are from the middle (k, d), and how many records each has.
+
+    What classes have in common would be the longest part of a code, and noise would be as large for it.
+    """
     sums = query.per_class(
-        lambda z, label: counted(moments.shortened(z.flatten(), reach) / reach, COUNT_SHARE), l2_bound=1.0
+        lambda z, label: counted(moments.shortened(z.flatten() - middle, apart) / apart, COUNT_SHARE), l2_bound=1.0
     ).float()  # (k, 1 + d)
     noise = query.mechanism.noise_multiplier or 0.0
     sizes = class_sizes(sums[:, 0], share=COUNT_SHARE, noise=noise)
-    scale = reach / math.sqrt(1 - COUNT_SHARE) / sizes
-    return moments.shrunken_means(sums[:, 1:] * scale[:, None], bands, (noise * scale).square()), sizes
+    scale = apart / math.sqrt(1 - COUNT_SHARE) / sizes
+    return moments.shrunken(sums[:, 1:] * scale[:, None], bands, (noise * scale).square()), sizes
 
 
 def _cross_entropy(model: Callable[..., Tensor], features: Tensor, label: Tensor) -> Tensor:
     return F.cross_entropy(model(features[None]), label[None])
 
 
-class Atelier:
-    """The sampler: paints candidates, lets the teacher choose, and has it label what students are to learn from."""
+@dataclass(frozen=True)
+class Painter:
+    """Paints images of classes from their noisy moments."""
 
-    def __init__(
-        self,
-        method: Sfumato,
-        spec: Spec,
-        code: ImageCode,
-        paints: moments.Mixture,
-        teacher: Teacher,
-        public: Tensor | None,
-    ) -> None:
-        self.method, self.spec, self.code, self.paints = method, spec, code, paints
-        self.teacher, self.public = teacher, public
-        self.draw = torch.Generator().manual_seed(method.seed + 1)
+    code: ImageCode
+    paints: moments.Mixture
+    draw: torch.Generator
+
+    def __call__(self, labels: Tensor, *, details: int) -> Tensor:
+        """One image for each label, plain or with detail that no moment holds, once or twice."""
+        images = self.code.decode(self.paints.codes(labels, self.draw))
+        for _ in range(details):  # on a white ground, in the negative
+            images = 1 - detailed(1 - images, self.draw) if self.code.inverted else detailed(images, self.draw)
+        return _quantised(images)
+
+
+class Atelier:
+    """The sampler: has candidates painted, lets the teacher choose, and has it label what students learn from."""
+
+    def __init__(self, method: Sfumato, spec: Spec, painter: Painter, teacher: Teacher, public: Tensor | None) -> None:
+        self.method, self.spec, self.painter = method, spec, painter
+        self.teacher, self.public, self.draw = teacher, public, painter.draw
 
     @torch.no_grad()
     def __call__(self, labels: Tensor) -> Images:
@@ -254,7 +292,7 @@ class Atelier:
         """For these labels images, and for each of them some for transfer with their logits."""
         everyone, method = torch.arange(len(labels)), self.method
         tries = max(method.candidates, method.lessons)
-        candidates = torch.stack([self._candidates(labels, details=2 - number % 3) for number in range(tries)])
+        candidates = torch.stack([self.painter(labels, details=2 - number % 3) for number in range(tries)])
         logits = self._labelled(candidates.flatten(0, 1)).reshape(tries, len(labels), -1)
         fitting = logits[: method.candidates].softmax(2)[:, everyone, labels]  # (m, n)
         best = torch.multinomial(fitting.T + 1e-6, 1, generator=self.draw)[:, 0]
@@ -264,13 +302,6 @@ class Atelier:
         invented = self._invented(len(rows) - len(painted))
         seen, known = torch.cat([candidates[lesson], invented]), torch.cat([logits[lesson], self._labelled(invented)])
         return candidates[best, everyone], seen, known
-
-    def _candidates(self, labels: Tensor, *, details: int) -> Tensor:
-        """One painted image for each label, plain or with detail that no moment holds, once or twice."""
-        images = self.code.decode(self.paints.codes(labels, self.draw))
-        for _ in range(details):  # on a white ground, in the negative
-            images = 1 - detailed(1 - images, self.draw) if self.code.inverted else detailed(images, self.draw)
-        return _quantised(images)
 
     def _invented(self, count: int) -> Tensor:
         """Pictures of nothing, and public images where there are some."""

@@ -50,6 +50,12 @@ def mean_embedding(sums: Tensor, *, share: float, noise: float) -> tuple[Tensor,
 
 
 def class_sizes(noisy: Tensor, *, share: float, noise: float) -> Tensor:
-    """How many records each class has, from the noisy sums of the constant feature sqrt(share)."""
-    spread = noise / math.sqrt(share)
-    return (noisy / math.sqrt(share)).clamp(min=max(1.0, spread))  # below its noise a size says nothing
+    """How many records each class has, from the noisy sums of the constant feature sqrt(share).
+
+    As far as noise alone could have made sizes differ they are taken to be alike (empirical Bayes).
+    """
+    spread, sizes = noise / math.sqrt(share), noisy / math.sqrt(share)
+    differ = sizes.var() if len(sizes) > 1 else sizes.new_zeros(())
+    kept = (1 - spread**2 / differ.clamp(min=1e-12)).clamp(min=0)
+    likely = sizes.mean() + kept * (sizes - sizes.mean())
+    return likely.clamp(min=max(1.0, spread))  # below its noise a size says nothing

@@ -43,16 +43,11 @@ def unpacked(rows: Tensor) -> Tensor:
     return matrices
 
 
-def shrunken_means(means: Tensor, bands: Tensor, variances: Tensor) -> Tensor:
-    """Class means (k, d) without most of their noise, of variance (k,): the mean of all, and each one's way from it."""
-    precision = 1 / variances.clamp(min=1e-30)
-    middle = (precision / precision.sum()) @ means  # classes with more noise say less about what all have in common
-    kept = _wiener(middle[None], bands, 1 / precision.sum()[None])
-    return kept + _wiener(means - middle, bands, variances)
+def shrunken(rows: Tensor, bands: Tensor, variances: Tensor) -> Tensor:
+    """Rows (k, d) without most of their noise, of variance (k,), after Wiener.
 
-
-def _wiener(rows: Tensor, bands: Tensor, variances: Tensor) -> Tensor:
-    """In each ring of frequencies the energy beyond that of noise is signal, and so large a part of a row is kept."""
+    In each ring of frequencies the energy beyond that of noise is signal, and so large a part of a row is kept.
+    """
     _, ring = torch.unique(bands, return_inverse=True)
     rings = torch.nn.functional.one_hot(ring).to(rows.dtype)  # (d, rings)
     energy = rows.square() @ rings / rings.sum(0)  # (k, rings)
