@@ -55,7 +55,7 @@ def class_sizes(noisy: Tensor, *, share: float, noise: float) -> Tensor:
     As far as noise alone could have made sizes differ they are taken to be alike (empirical Bayes).
     """
     spread, sizes = noise / math.sqrt(share), noisy / math.sqrt(share)
-    differ = sizes.var() if len(sizes) > 1 else sizes.new_zeros(())
+    differ = sizes.var() if sizes.numel() > 1 else sizes.new_zeros(())
     kept = (1 - spread**2 / differ.clamp(min=1e-12)).clamp(min=0)
     likely = sizes.mean() + kept * (sizes - sizes.mean())
     return likely.clamp(min=max(1.0, spread))  # below its noise a size says nothing
