@@ -47,7 +47,17 @@ def test_the_distance_is_unbiased():
 
 def test_class_sizes_are_never_below_their_noise():
     sizes = class_sizes(torch.tensor([50.0, -3.0, 0.0]), share=0.25, noise=4.0)
-    assert sizes.tolist() == [100.0, 8.0, 8.0]
+    assert sizes.tolist() == [pytest.approx(100.0, abs=2.0), 8.0, 8.0]
+
+
+def test_class_sizes_that_differ_by_noise_alone_are_taken_to_be_alike():
+    draw = torch.Generator().manual_seed(0)
+    noisy = torch.full((10,), 0.5 * 140) + 20.0 * torch.randn(10, generator=draw)  # 40 records of noise
+    alike = class_sizes(noisy, share=0.25, noise=20.0)
+    assert (alike - 140).abs().max() < 0.5 * (noisy / 0.5 - 140).abs().max()
+    uneven = torch.tensor([10.0, 5_000.0, 900.0])
+    assert torch.allclose(class_sizes(0.5 * uneven, share=0.25, noise=2.0), uneven, rtol=0.01, atol=1.0)
+    assert class_sizes(torch.tensor(50.0), share=0.25, noise=4.0) == 100
 
 
 def test_samples_follow_the_data_at_infinite_budget():

@@ -6,6 +6,7 @@ import importlib.util
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -18,6 +19,13 @@ CHECK = Path(__file__).parents[2] / "checks" / "boundary.py"
 AT_RUN_TIME = {
     "attribute_access", "handle_to_metric", "iteration", "kept_image", "pickling", "reflection", "unpaid_question"
 }  # fmt: skip
+
+
+def boundary() -> ModuleType:
+    loaded = importlib.util.spec_from_file_location("boundary", CHECK)
+    module = importlib.util.module_from_spec(loaded)
+    loaded.loader.exec_module(module)
+    return module
 
 
 def refused_by_lint(path: Path) -> bool:
@@ -60,7 +68,21 @@ def test_only_published_weights_are_unpickled_and_only_safely(
     tmp_path: Path, call: str, room: str, refused: bool
 ) -> None:
     (tmp_path / "written.py").write_text(f"import torch\n\nmade = {call}\n")
-    loaded = importlib.util.spec_from_file_location("boundary", CHECK)
-    boundary = importlib.util.module_from_spec(loaded)
-    loaded.loader.exec_module(boundary)
-    assert bool(boundary.problems(tmp_path / "written.py", room=room)) == refused
+    assert bool(boundary().problems(tmp_path / "written.py", room=room)) == refused
+
+
+@pytest.mark.parametrize(
+    ("module", "room", "name", "refused"),
+    [
+        ("cloudpickle", "privacy", "gloo_crew.py", False),
+        ("pickle", "privacy", "gloo_crew.py", True),
+        ("cloudpickle", "privacy", "tape.py", True),
+        ("cloudpickle", "methods", "gloo_crew.py", True),
+        ("cloudpickle", "bench", "gloo_crew.py", True),
+    ],
+)
+def test_functions_travel_between_our_own_processes_alone(
+    tmp_path: Path, module: str, room: str, name: str, refused: bool
+) -> None:
+    (tmp_path / name).write_text(f"import {module}\n")
+    assert bool(boundary().problems(tmp_path / name, room=room)) == refused
