@@ -21,9 +21,10 @@ from torch.nn import functional as F
 from sfumato.contracts import Sampler, Synthesizer
 from sfumato.errors import expect_within
 from sfumato.networks import moments
-from sfumato.networks.dead_leaves import dead_leaves, detailed
+from sfumato.networks.dead_leaves import dead_leaves
 from sfumato.networks.embedding import class_sizes, counted
 from sfumato.networks.image_code import ImageCode, Kind
+from sfumato.networks.painter import Painter, quantised
 from sfumato.networks.scattering import EvenFeatures, LinearHead, ScatteringFeatures, Teacher
 from sfumato.privacy import Budget, Descent, GaussianSum, PrivateImages, Query, descend
 from sfumato.progress import track
@@ -74,9 +75,8 @@ class Sfumato(Synthesizer):
         # own size, means come before variety, and more rounds and longer steps pay when there is less noise.
         told = min(budget.epsilon, 100.0) * spec.count
         each = told / len(spec.classes)
-        # About 2,000 records a round keep the noise of sampling below that of privacy. Noise moves weights as far
-        # as rate and rounds let it; steps along faint directions are worth their noise only where there is little.
-        # Without a bound gradients are ten times as long.
+        # About 2,000 records a round keep the noise of sampling below that of privacy. Long steps, and steps along
+        # faint directions, follow the noise where there is much. Without a bound gradients are ten times as long.
         rate = 2.0 if math.isinf(budget.epsilon) else min(200.0, 100 * math.sqrt(told / 60_000))
         return cls(
             painting_share=round(min(0.6, max(0.3, 0.3 * (2_000 / each) ** 0.25)), 3),
@@ -142,7 +142,6 @@ class Sfumato(Synthesizer):
         lengths = coded.open(asked["lengths"], purpose="lengths")
         longest = math.sqrt(math.prod(code.shape[1:]) * len(code.centres))
         reach = _radius(lengths, lambda z, label: z.flatten(), longest, part=0.9)
-
         middle = _middle(coded.open(asked["middle"], purpose="middle"), reach, code.bands)
         apart = _radius(lengths, lambda z, label: z.flatten() - middle, longest, part=0.9)
         ways, sizes = _means(coded.open(asked["means"], purpose="means"), middle, apart, code.bands)
@@ -257,22 +256,6 @@ def _cross_entropy(model: Callable[..., Tensor], features: Tensor, label: Tensor
     return F.cross_entropy(model(features[None]), label[None])
 
 
-@dataclass(frozen=True)
-class Painter:
-    """Paints images of classes from their noisy moments."""
-
-    code: ImageCode
-    paints: moments.Mixture
-    draw: torch.Generator
-
-    def __call__(self, labels: Tensor, *, details: int) -> Tensor:
-        """One image for each label, plain or with detail that no moment holds, once or twice."""
-        images = self.code.decode(self.paints.codes(labels, self.draw))
-        for _ in range(details):  # on a white ground, in the negative
-            images = 1 - detailed(1 - images, self.draw) if self.code.inverted else detailed(images, self.draw)
-        return _quantised(images)
-
-
 class Atelier:
     """The sampler: has candidates painted, lets the teacher choose, and has it label what students learn from."""
 
@@ -306,7 +289,7 @@ class Atelier:
     def _invented(self, count: int) -> Tensor:
         """Pictures of nothing, and public images where there are some."""
         shown = 0 if self.public is None else count // 2
-        pictures = _quantised(dead_leaves(count - shown, self.spec.shape, self.draw))
+        pictures = quantised(dead_leaves(count - shown, self.spec.shape, self.draw))
         if self.public is None:
             return pictures
         return torch.cat([pictures, self.public[torch.randint(len(self.public), (shown,), generator=self.draw)]])
@@ -315,7 +298,3 @@ class Atelier:
         if not len(pixels):
             return torch.zeros(0, len(self.spec.classes))
         return torch.cat([self.teacher(part) for part in torch.split(pixels, CHUNK)])
-
-
-def _quantised(images: Tensor) -> Tensor:
-    return images.mul(255).round().to(torch.uint8)
