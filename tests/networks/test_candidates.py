@@ -20,7 +20,6 @@ from sfumato.networks.candidates import (
     blended,
     candidates,
     moved,
-    softened,
     toned,
 )
 from sfumato.values import Images, Spec
@@ -127,12 +126,9 @@ def test_blending_stays_between_its_parents() -> None:
     assert 0.1 < (away > 0).float().mean() < 0.4  # half are blended, and half of those with one of the same kind
 
 
-def test_softening_and_toning_by_hand() -> None:
-    dot = torch.zeros(1, 1, 5, 5)
-    dot[..., 2, 2] = 0.9
-    torch.testing.assert_close(softened(dot, -1.0)[0, 0, 1:4, 1:4], torch.full((3, 3), 0.1))
-    assert torch.equal(softened(dot, 0.0), dot)
-    assert torch.equal(toned(dot, 0.0, draw()), dot)
+def test_a_tone_of_no_degree_changes_nothing() -> None:
+    images = torch.rand(20, *COLOUR.shape, generator=draw())
+    assert torch.equal(toned(images, 0.0, draw()), images)
 
 
 def test_auto_is_public_images_where_there_are_some() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from sfumato.networks.dead_leaves import dead_leaves, detailed, one_leaf
+from sfumato.networks.dead_leaves import dead_leaves, detailed, one_leaf, softened
 
 
 @pytest.mark.parametrize("shape", [(1, 8, 8), (1, 28, 28), (3, 32, 20)])
@@ -50,3 +50,23 @@ def test_a_leaf_covers_some_of_the_picture_and_a_small_one_less() -> None:
 
     assert 0.02 < covered(0.5) < 0.6
     assert 0 < covered(0.05) < 0.8 * covered(0.5)  # a patch of cloud has no size
+
+
+def test_softening_by_hand() -> None:
+    dot = torch.zeros(1, 1, 5, 5)
+    dot[..., 2, 2] = 0.9
+    torch.testing.assert_close(softened(dot, -1.0)[0, 0, 1:4, 1:4], torch.full((3, 3), 0.1))
+    assert torch.equal(softened(dot, 0.0), dot)
+    assert softened(0.5 * dot, 1.0)[0, 0, 2, 2] > 0.8
+
+
+def test_detail_sharpens_some_soft_edges(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sfumato.networks.dead_leaves.DETAILS", 0)  # leaves have edges of their own
+    soft = torch.linspace(0.1, 0.9, 9).expand(1_000, 1, 9, 9)
+
+    def steep(sharpness: float) -> float:
+        monkeypatch.setattr("sfumato.networks.dead_leaves.SHARPNESS", sharpness)
+        made = detailed(soft, torch.Generator().manual_seed(4))
+        return float((made.diff(dim=3).amax((1, 2, 3)) > 0.13).float().mean())
+
+    assert steep(1.5) > steep(0.0) + 0.1

@@ -16,7 +16,7 @@ from torch import Generator, Tensor
 from torch.nn import functional as F
 
 from sfumato.errors import EnvironmentProblem, UsageError
-from sfumato.networks.dead_leaves import between, chance, dead_leaves, one_leaf
+from sfumato.networks.dead_leaves import between, chance, dead_leaves, one_leaf, softened
 from sfumato.values import Images, Spec
 
 CHUNK = 256  # images painted at a time: their maps stay in the processor's cache
@@ -161,9 +161,3 @@ def blended(images: Tensor, degree: float, draw: Generator) -> Tensor:
     """Some of them mixed with another of them: half and half at degree 1."""
     other = images[torch.randperm(len(images), generator=draw)]
     return torch.lerp(images, other, chance(len(images), 0.5, draw) * between(0, 0.5 * degree, len(images), draw))
-
-
-def softened(images: Tensor, amount: Tensor | float) -> Tensor:
-    """Sharper where the amount is above 0, and blurred where it is below."""
-    smooth = F.avg_pool2d(F.pad(images, (1, 1, 1, 1), mode="replicate"), 3, stride=1)
-    return (images + amount * (images - smooth)).clamp(0, 1)

@@ -15,6 +15,7 @@ from torch.nn import functional as F
 CHUNK = 256  # images painted at a time: their maps stay in the processor's cache
 LEAVES, DETAILS = 11, 3  # on a picture, and on an image that is to have detail, at most
 GROUND = 0.06  # what is darker has no detail
+SHARPNESS = 1.5  # at most: what moments paint is soft, and real edges are not
 
 
 def between(low: float, high: float, count: int, draw: Generator) -> Tensor:
@@ -34,8 +35,14 @@ def dead_leaves(count: int, shape: tuple[int, int, int], draw: Generator) -> Ten
 
 
 def detailed(images: Tensor, draw: Generator) -> Tensor:
-    """The images (n, c, h, w) in [0, 1] with a texture, leaves, another tone or grain, where they are not ground."""
+    """The images (n, c, h, w) in [0, 1] with texture, leaves, edges, another tone or grain, where not ground."""
     return torch.cat([_detailed(part, draw) for part in torch.split(images, CHUNK)])
+
+
+def softened(images: Tensor, amount: Tensor | float) -> Tensor:
+    """Sharper where the amount is above 0, and blurred where it is below."""
+    smooth = F.avg_pool2d(F.pad(images, (1, 1, 1, 1), mode="replicate"), 3, stride=1)
+    return (images + amount * (images - smooth)).clamp(0, 1)
 
 
 def one_leaf(count: int, shape: tuple[int, int, int], draw: Generator, *, largest: float) -> tuple[Tensor, Tensor]:
@@ -49,8 +56,7 @@ def _picture(count: int, shape: tuple[int, int, int], draw: Generator) -> Tensor
     for number in range(LEAVES):
         paint = _textures(count, shape, draw) * chance(count, 0.9, draw)
         picture = torch.where(_leaves(count, shape, draw) & (number < leaves), paint, picture)
-    soft = F.avg_pool2d(F.pad(picture, (1, 1, 1, 1), mode="replicate"), 3, stride=1)
-    return torch.lerp(picture, soft, between(0.2, 1.0, count, draw) * chance(count, 0.3, draw))
+    return softened(picture, -between(0.2, 1.0, count, draw) * chance(count, 0.3, draw))
 
 
 def _detailed(images: Tensor, draw: Generator) -> Tensor:
@@ -66,6 +72,7 @@ def _detailed(images: Tensor, draw: Generator) -> Tensor:
         made = torch.where(_leaves(count, shape, draw) & (number < leaves), paint, made)
     made = torch.where(ground, 0.5 * made * chance(count, 0.1, draw), made)
     tone = torch.where(chance(count, 0.3, draw) > 0, between(0.5, 1.8, count, draw), 1.0)
+    made = softened(made, between(0, SHARPNESS, count, draw) * chance(count, 0.5, draw))
     grain = 0.08 * chance(count, 0.3, draw) * torch.randn(made.shape, generator=draw)
     return (made.clamp(min=1e-6).pow(tone) + torch.where(ground, 0.0, grain)).clamp(0, 1)
 
