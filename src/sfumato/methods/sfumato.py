@@ -272,14 +272,10 @@ class Atelier:
         return Images(chosen, labels, self.spec.classes, transfer=transfer)
 
     def _part(self, labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """For these labels images, and for each some with logits for transfer, where detail teaches most."""
-        everyone, method, tries = (
-            torch.arange(len(labels)),
-            self.method,
-            max(self.method.candidates, self.method.lessons),
-        )
-        details = (2 - 3 * number // method.candidates % 3 for number in range(tries))  # most first
-        candidates = torch.stack([self.painter(labels, details=often) for often in details])
+        """For these labels images, and for each some with logits for transfer: the first, which have most detail."""
+        everyone, method = torch.arange(len(labels)), self.method
+        tries = max(method.candidates, method.lessons)
+        candidates = torch.stack([self.painter(labels, details=2 - 3 * n // method.candidates % 3) for n in range(tries)])
         logits = self._labelled(candidates.flatten(0, 1)).reshape(tries, len(labels), -1)
         fitting = logits[: method.candidates].softmax(2)[:, everyone, labels]  # (m, n)
         best = torch.multinomial(fitting.T + 1e-6, 1, generator=self.draw)[:, 0]
