@@ -88,6 +88,17 @@ def test_the_teacher_agrees_with_the_labels_and_labels_the_transfer_set() -> Non
     assert len(images.transfer) == 600
 
 
+def test_images_for_transfer_have_more_detail_than_those_of_the_classes() -> None:
+    sampler = atelier(objects(), method=dataclasses.replace(SMALL, candidates=6, invented=0.0))
+    images = sampler(torch.arange(600) % 3)
+
+    def steps(pixels: torch.Tensor) -> float:
+        return float(pixels.float().diff(dim=3).abs().mean())
+
+    assert images.transfer is not None
+    assert steps(images.transfer.pixels) > 1.17 * steps(images.pixels)
+
+
 def test_choosing_makes_labels_truer() -> None:
     few, many = (atelier(objects(), 2.0, dataclasses.replace(SMALL, candidates=n)) for n in (1, 6))
     labels = torch.arange(600) % 3

@@ -275,7 +275,8 @@ class Atelier:
         """For these labels images, and for each some with logits for transfer: the first, which have most detail."""
         everyone, method = torch.arange(len(labels)), self.method
         tries = max(method.candidates, method.lessons)
-        candidates = torch.stack([self.painter(labels, details=2 - 3 * n // method.candidates % 3) for n in range(tries)])
+        drafts = [self.painter(labels, details=2 - 3 * n // method.candidates % 3) for n in range(tries)]
+        candidates = torch.stack(drafts)
         logits = self._labelled(candidates.flatten(0, 1)).reshape(tries, len(labels), -1)
         fitting = logits[: method.candidates].softmax(2)[:, everyone, labels]  # (m, n)
         best = torch.multinomial(fitting.T + 1e-6, 1, generator=self.draw)[:, 0]
@@ -288,11 +289,10 @@ class Atelier:
 
     def _invented(self, count: int) -> Tensor:
         """Pictures of nothing, and public images where there are some."""
-        shown = 0 if self.public is None else count // 2
-        pictures = quantised(dead_leaves(count - shown, self.spec.shape, self.draw))
         if self.public is None:
-            return pictures
-        return torch.cat([pictures, self.public[torch.randint(len(self.public), (shown,), generator=self.draw)]])
+            return quantised(dead_leaves(count, self.spec.shape, self.draw))
+        shown = self.public[torch.randint(len(self.public), (count // 2,), generator=self.draw)]
+        return torch.cat([quantised(dead_leaves(count - len(shown), self.spec.shape, self.draw)), shown])
 
     def _labelled(self, pixels: Tensor) -> Tensor:
         if not len(pixels):
