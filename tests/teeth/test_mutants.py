@@ -91,8 +91,106 @@ def seeded_noise(m: pytest.MonkeyPatch) -> None:
     m.setattr(noise.Noise, "_key", lambda self: b"\0" * 32)
 
 
+def one_stream_for_each(m: pytest.MonkeyPatch, by: Callable[[], object]) -> None:
+    """One key for many draws, kept until `by` changes."""
+    original, kept = noise.Noise._key, {}
+
+    def bits(self: noise.Noise, count: int) -> np.ndarray:
+        key = (id(self), by())
+        if key not in kept:
+            kept[key] = noise._stream(original(self))
+        return np.frombuffer(kept[key].update(bytes(8 * count)), dtype="<u8")
+
+    m.setattr(noise.Noise, "_bits", bits)
+
+
 def forked_noise(m: pytest.MonkeyPatch) -> None:
-    m.setattr(noise.os, "getpid", lambda: 1)
+    one_stream_for_each(m, by=lambda: None)
+
+
+def noise_of_a_process_number(m: pytest.MonkeyPatch) -> None:
+    one_stream_for_each(m, by=lambda: os.getpid())
+
+
+def every_odd_round_repeats_the_noise_before(m: pytest.MonkeyPatch) -> None:
+    original, last = private.Query._answer, {}
+
+    def answer(self: private.Query, vault: object, rows: object, number: int, before: object) -> object:
+        draw = vault.noise.lattice_gaussian
+
+        def again(count: int, scale: float) -> np.ndarray:
+            odd = number % 2 == 1 and self.mechanism.sampling < 1
+            last[id(self)] = last[id(self)] if odd else draw(count, scale)
+            return last[id(self)]
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(vault.noise, "lattice_gaussian", again)
+            return original(self, vault, rows, number, before)
+
+    m.setattr(private.Query, "_answer", answer)
+
+
+def every_charge_has_the_same_noise(m: pytest.MonkeyPatch) -> None:
+    original = private.Query._answer
+    m.setattr(
+        private.Query,
+        "_answer",
+        lambda self, v, rows, number, before: original(self, with_noise_of(v, number), rows, number, before),
+    )
+
+
+def with_noise_of(of: vault.Vault, number: int) -> vault.Vault:
+    of.noise = noise.SeededNoise(number)
+    return of
+
+
+def poisson_mask_drawn_twice(m: pytest.MonkeyPatch) -> None:
+    """In where either of two masks says so: nearly twice the rate, by a sampler that is right."""
+    original = private.Query._answer
+
+    def answer(self: private.Query, vault: object, rows: object, number: int, before: object) -> object:
+        draw = vault.noise.included
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(vault.noise, "included", lambda n, rate: draw(n, rate) | draw(n, rate))
+            return original(self, vault, rows, number, before)
+
+    m.setattr(private.Query, "_answer", answer)
+
+
+def a_sample_is_summed_twice(m: pytest.MonkeyPatch) -> None:
+    original = vault.Vault.total
+    m.setattr(vault.Vault, "total", lambda self, *asked, **how: 2 * original(self, *asked, **how))
+
+
+def rounded_up(m: pytest.MonkeyPatch) -> None:
+    m.setattr(torch.Tensor, "round_", torch.Tensor.ceil_)
+
+
+def float32_norms(m: pytest.MonkeyPatch) -> None:
+    m.setattr(rows, "row_norms", lambda r: torch.linalg.vector_norm(r, dim=1).double())
+
+
+def any_bound_allowed(m: pytest.MonkeyPatch) -> None:
+    for module in (rows, teachers):
+        m.setattr(module, "check_bound", lambda bound: None)
+
+
+def noise_of_any_size(m: pytest.MonkeyPatch) -> None:
+    m.setattr(noise, "_FARTHEST", 0)
+
+
+def absent_features_count(m: pytest.MonkeyPatch) -> None:
+    original = vault.DerivedVault.batch
+
+    def batch(self: vault.DerivedVault, chosen: np.ndarray) -> tuple[torch.Tensor, ...]:
+        features, labels, present = original(self, chosen)
+        return features, labels, torch.ones_like(present)
+
+    m.setattr(vault.DerivedVault, "batch", batch)
+
+
+def the_working_copy_has_a_name(m: pytest.MonkeyPatch) -> None:
+    m.setattr(vault, "_nameless", lambda path: path.open("w+b", buffering=0))
 
 
 def off_the_lattice(m: pytest.MonkeyPatch) -> None:
@@ -194,16 +292,29 @@ def overlapping_shards(m: pytest.MonkeyPatch) -> None:
     m.setattr(teachers, "_deal", lambda order, k: torch.from_numpy(np.tile(order, (k, 1))))
 
 
-def empty_places_borrow_a_record(m: pytest.MonkeyPatch) -> None:
-    original = vault.Vault.batch
+class Stubborn(torch.Tensor):
+    """A tensor that cannot be blanked."""
 
-    class Stubborn(torch.Tensor):
-        def __setitem__(self, where: object, value: object) -> None:
-            pass
+    def __setitem__(self, where: object, value: object) -> None:
+        pass
+
+
+def empty_places_borrow_pixels(m: pytest.MonkeyPatch) -> None:
+    original = vault.Vault.batch
 
     def batch(self: vault.Vault, chosen: np.ndarray) -> tuple[torch.Tensor, ...]:
         pixels, labels, present = original(self, chosen)
         return pixels.as_subclass(Stubborn), labels, present
+
+    m.setattr(vault.Vault, "batch", batch)
+
+
+def empty_places_borrow_labels(m: pytest.MonkeyPatch) -> None:
+    original = vault.Vault.batch
+
+    def batch(self: vault.Vault, chosen: np.ndarray) -> tuple[torch.Tensor, ...]:
+        pixels, labels, present = original(self, chosen)
+        return pixels, labels.as_subclass(Stubborn), present
 
     m.setattr(vault.Vault, "batch", batch)
 
@@ -215,6 +326,14 @@ def teachers_unclipped(m: pytest.MonkeyPatch) -> None:
 
 def scores_unbounded(m: pytest.MonkeyPatch) -> None:
     m.setattr(selection, "_unit_scores", lambda s, p: torch.where(p[:, None], s, 0.0) * BIG)
+
+
+def scores_from_minus_one_to_one(m: pytest.MonkeyPatch) -> None:
+    def unit(scores: torch.Tensor, present: torch.Tensor) -> torch.Tensor:
+        counts = present & torch.isfinite(scores).all(1)
+        return torch.where(counts[:, None], scores.clamp(-1, 1), 0.0).mul(BIG).round()
+
+    m.setattr(selection, "_unit_scores", unit)
 
 
 def best_without_noise(m: pytest.MonkeyPatch) -> None:
@@ -384,8 +503,20 @@ MUTANTS: list[tuple[Patch, str]] = [
     (scaled_noise(0.9), "the_noise_has_the_declared_size"),
     (scaled_noise(0.95), "the_noise_has_the_declared_size"),
     (uniform_noise, "the_noise_has_the_declared_size"),
+    (rounded_up, "a_wide_row_keeps_its_bound"),
+    (float32_norms, "a_wide_row_keeps_its_bound"),
+    (any_bound_allowed, "what_cannot_be_represented_is_refused"),
+    (noise_of_any_size, "what_cannot_be_represented_is_refused"),
+    (absent_features_count, "a_record_moves_a_sum_of_features_by_at_most_its_bound"),
+    (every_odd_round_repeats_the_noise_before, "noise_is_independent_between_rounds_and_between_charges"),
+    (every_charge_has_the_same_noise, "noise_is_independent_between_rounds_and_between_charges"),
+    (poisson_mask_drawn_twice, "a_query_samples_each_record_once_at_the_declared_rate"),
+    (a_sample_is_summed_twice, "a_query_samples_each_record_once_at_the_declared_rate"),
+    (the_working_copy_has_a_name, "a_killed_process_leaves_no_pixels"),
+    (the_working_copy_has_a_name, "closed_means_closed"),
     (seeded_noise, "noise_is_fresh_in_every_process_and_after_a_fork"),
     (forked_noise, "noise_is_fresh_in_every_process_and_after_a_fork"),
+    (noise_of_a_process_number, "noise_is_fresh_in_every_process_and_after_a_fork"),
     (noise_from_every_shard, "a_sum_over_shards_is_that_of_one_place_with_its_noise_and_no_more"),
     (shards_overlap, "a_sum_over_shards_is_that_of_one_place_with_its_noise_and_no_more"),
     (shards_sample_on_their_own, "a_sum_over_shards_is_that_of_one_place_with_its_noise_and_no_more"),
@@ -408,10 +539,13 @@ MUTANTS: list[tuple[Patch, str]] = [
     (multiplicity_clipped_apart, "a_gradient_is_bounded_after_its_draws_are_averaged"),
     (one_teacher_for_a_batch, "an_answer_comes_from_one_independently_drawn_shard"),
     (overlapping_shards, "an_answer_comes_from_one_independently_drawn_shard"),
-    (empty_places_borrow_a_record, "an_answer_comes_from_one_independently_drawn_shard"),
+    (empty_places_borrow_pixels, "an_answer_comes_from_one_independently_drawn_shard"),
+    (empty_places_borrow_labels, "an_answer_comes_from_one_independently_drawn_shard"),
     (teachers_unclipped, "an_answer_comes_from_one_independently_drawn_shard"),
     (rounds_for_free, "an_answer_comes_from_one_independently_drawn_shard"),
     (scores_unbounded, "a_choice_is_as_random_as_it_claims"),
+    (scores_unbounded, "a_record_adds_from_zero_to_one_to_every_score"),
+    (scores_from_minus_one_to_one, "a_record_adds_from_zero_to_one_to_every_score"),
     (best_without_noise, "a_choice_is_as_random_as_it_claims"),
     (half_epsilon, "epsilon_is_never_below_the_closed_form"),
     (gaussian_rounds_not_composed, "epsilon_is_never_below_the_closed_form"),

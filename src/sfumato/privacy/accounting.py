@@ -71,7 +71,7 @@ def calibrate(
     def excess(log_scale: float, account: Any) -> float:
         return float(account([*spent, *(m.with_scale(math.exp(log_scale)) for m in mechanisms)], delta)) - epsilon
 
-    high, low = math.log(1e5), math.log(1e-2)
+    high, low = math.log(min([1e5, *(m.most_scale * (1 - 1e-9) for m in mechanisms)])), math.log(1e-2)
     if excess(high, epsilon_rdp) > 0 and excess(high, epsilon_pld) > 0:
         already = epsilon_pld(spent, delta)
         raise BudgetExceeded(

@@ -130,9 +130,11 @@ def _taps(weights: _Weights, loss: Loss, spec: Spec) -> dict[str, _Tap] | None:
     with torch.enable_grad(), _instead(layers, note):
         loose = {name: w.detach().requires_grad_() for name, w in weights.trained.items()}
         value = loss(weights.model_with(loose), torch.zeros(spec.shape), torch.zeros((), dtype=torch.int64))
-    # with every output cut off, a loss that still hangs on a weight reached it around its layer
-    around = value.requires_grad or twice or any(tap.input._version != tap.version for tap in taps.values())
-    return None if around or len(taps) < len(layers) else taps
+    # with every output cut off, a loss or an input that still hangs on a weight reached it around its layer, as tied
+    # weights do
+    around = value.requires_grad or any(tap.input.requires_grad for tap in taps.values())
+    altered = any(tap.input._version != tap.version for tap in taps.values())
+    return None if around or altered or twice or len(taps) < len(layers) else taps
 
 
 class ClosedRows(Rows):

@@ -18,7 +18,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-ETA = 2.0**-18  # float32 errs by far less than this share of the sum of magnitudes, which cancellation cannot touch
+from sfumato.privacy.rows import row_norms
+
+UNIT = 2.0**-23  # twice the rounding error of float32: a product of n terms errs by n / 2 of these, and its error's
+LOOSE = 2.0**-10  # a relative error of products beyond which they are made in float64
 FLOOR = 2.0**-100  # per value, far above what squares lose to underflow and far below any gradient that matters
 GHOST = 10  # a made row costs about as much per value, written and read twice, as this many multiplications
 WIDE = 48  # output channels from which on copying patches is cheaper than a convolution with a group for each record
@@ -81,7 +84,7 @@ def supports(layer: nn.Module) -> bool:
 def _made(rows: Tensor, order: Callable[[Tensor], Tensor] = torch.flatten) -> Share:
     """Rows as they are (records, ...); `order` puts their sum into the parameter's own order."""
     flat = rows.flatten(1)
-    squares = torch.linalg.vector_norm(flat, dim=1).double().square() + FLOOR * flat.shape[1]
+    squares = row_norms(flat).square() + FLOOR * flat.shape[1]
     return Share(squares, lambda weights: order(_added(weights, lambda part, w: w @ _kept(flat[part], w))))
 
 
@@ -112,13 +115,18 @@ def _ghost_is_cheaper(positions: int, width: int, out: int) -> bool:
 
 def _ghost_squares(a: Tensor, g: Tensor) -> Tensor:
     """|sum_p g_p a_p^T|^2 = sum_pq <a_p, a_q><g_p, g_q>, made too large rather than too small."""
-    lengths = [torch.linalg.vector_norm(x, dim=2).double().square() + FLOOR * x.shape[2] for x in (a, g)]
+    lengths = [
+        row_norms(x.flatten(0, 1)).reshape(x.shape[:2]).square() + FLOOR * x.shape[2] for x in (a, g)
+    ]  # (records, positions)
     if a.shape[1] == 1:
         return torch.mul(*lengths)[:, 0]
+    error = UNIT * (a.shape[2] + g.shape[2] + 4)
+    if error > LOOSE:  # wide layers, which are cheap here because their positions are few
+        a, g, error = a.double(), g.double(), LOOSE**2
     alike = torch.bmm(a, a.transpose(1, 2)) * torch.bmm(g, g.transpose(1, 2))
-    # every rounding error above is a small share of this, however much the terms cancel
+    # every rounding error above is at most this share of the magnitude, however much the terms cancel
     magnitude = torch.sum((lengths[0] * lengths[1]).sqrt(), 1).square()
-    squares: Tensor = alike.sum((1, 2)).double().clamp_min(0) + ETA * magnitude
+    squares: Tensor = alike.sum((1, 2), dtype=torch.float64).clamp_min(0) + error * magnitude
     return squares
 
 

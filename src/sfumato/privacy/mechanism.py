@@ -9,6 +9,8 @@ from typing import Any, ClassVar, Self
 
 from sfumato.errors import UsageError
 
+MOST_NOISE = 1e8  # a noise multiplier beyond it, in steps of the lattice, is more than a float64 can count
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mechanism(ABC):
@@ -19,7 +21,7 @@ class Mechanism(ABC):
     the mechanisms of one plan divide the budget.
 
     Guarantee: a description that the accountant could not read (zero rounds, a rate outside (0, 1],
-    a negative or non-finite noise) cannot be made.
+    noise that is negative, not finite or too large to be drawn) cannot be made.
     """
 
     kind: ClassVar[str]
@@ -30,8 +32,8 @@ class Mechanism(ABC):
     def __post_init__(self) -> None:
         if not (isinstance(self.rounds, int) and 1 <= self.rounds <= 10**8):
             raise UsageError(f"Expected rounds between 1 and 100000000, got {self.rounds!r}.")
-        if self.noise_multiplier is not None and not 0 <= self.noise_multiplier < math.inf:
-            raise UsageError(f"Expected a finite noise_multiplier >= 0, got {self.noise_multiplier!r}.")
+        if self.noise_multiplier is not None and not 0 <= self.noise_multiplier <= MOST_NOISE:
+            raise UsageError(f"Expected a noise_multiplier from 0 to {MOST_NOISE:g}, got {self.noise_multiplier!r}.")
         if not 0 < self.share < math.inf:
             raise UsageError(f"Expected share > 0, got {self.share!r}.")
 
@@ -39,6 +41,11 @@ class Mechanism(ABC):
     @abstractmethod
     def unit_noise(self) -> float:
         """The noise multiplier at which all rounds together cost about one unit (mu = 1)."""
+
+    @property
+    def most_scale(self) -> float:
+        """The largest scale that `with_scale` can take."""
+        return MOST_NOISE * math.sqrt(self.share) / self.unit_noise
 
     def with_scale(self, scale: float) -> Self:
         """The same question with noise so that its cost goes as share / scale^2."""

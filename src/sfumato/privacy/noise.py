@@ -1,7 +1,8 @@
 """The one source of privacy randomness: ChaCha20, keyed from the operating system's entropy.
 
-Guarantee: a key is drawn anew in every process and after every fork and is written nowhere, so noise can
-be neither predicted nor repeated; only `SeededNoise`, which says that it is not private, can be.
+Guarantee: every draw has a fresh key of its own, which is written nowhere, so noise can be neither predicted nor
+repeated: not in another process, after a fork, under a process number that was used before, or in a copy of this
+process's memory that runs again. Only `SeededNoise`, which says that it is not private, repeats itself.
 """
 
 from __future__ import annotations
@@ -11,14 +12,15 @@ import struct
 from typing import ClassVar
 
 import numpy as np
-from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
+from cryptography.hazmat.primitives.ciphers import Cipher, CipherContext, algorithms
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
-from sfumato.errors import EnvironmentProblem
+from sfumato.errors import EnvironmentProblem, UsageError
 
 LATTICE_BITS = 20  # answers lie on a public grid: the bound times 2^-20
 _CHUNK = 1 << 22  # numbers drawn at a time, so that memory stays flat
+_FARTHEST = 12  # standard deviations; two 53-bit inverses added up reach 11.7
 
 
 class Noise:
@@ -26,9 +28,6 @@ class Noise:
 
     private: ClassVar[bool] = True
     source: ClassVar[str] = "ChaCha20 keyed from OS entropy"
-
-    def __init__(self) -> None:
-        self._process = -1
 
     def _key(self) -> bytes:
         try:
@@ -39,10 +38,8 @@ class Noise:
             ) from error
 
     def _bits(self, count: int) -> NDArray[np.uint64]:
-        if self._process != os.getpid():  # a forked copy must not continue its parent's stream
-            self._process = os.getpid()
-            self._stream = Cipher(algorithms.ChaCha20(self._key(), b"\0" * 16), mode=None).encryptor()
-        return np.frombuffer(self._stream.update(bytes(8 * count)), dtype="<u8")
+        # a key for each draw costs microseconds, and leaves no state that a fork or a snapshot could repeat
+        return np.frombuffer(_stream(self._key()).update(bytes(8 * count)), dtype="<u8")
 
     def _uniform(self, count: int) -> NDArray[np.float64]:
         """In the open interval (0, 1), on 53 bits."""
@@ -53,8 +50,12 @@ class Noise:
 
         Added to an integer, this is the exact Gaussian mechanism followed by rounding, so the float
         attacks of Mironov (2012) and Jin et al. (2022) have nothing to hold on to. Two normals are added
-        so that no integer of the far tail is out of reach of a 53-bit inverse.
+        so that no integer of the far tail is out of reach of a 53-bit inverse. A scale at which a float64 could
+        not hold every integer is refused: such noise would leave the last bits of a sum uncovered.
         """
+        if not 0 <= scale * _FARTHEST < 2.0**53:
+            raise UsageError(f"Expected noise whose integers a float64 can hold, got a scale of {scale:.3g}.",
+                             fix="use a noise multiplier of at most 1e8")  # fmt: skip
         drawn = np.empty(count, dtype=np.int64)
         for start in range(0, count, _CHUNK):
             part = drawn[start : start + _CHUNK]
@@ -87,8 +88,11 @@ class SeededNoise(Noise):
     source = "SEEDED, NOT PRIVATE"
 
     def __init__(self, seed: int) -> None:
-        super().__init__()
-        self._seed = seed
+        self._stream = _stream(struct.pack(">32s", str(seed).encode()))
 
-    def _key(self) -> bytes:
-        return struct.pack(">32s", str(self._seed).encode())
+    def _bits(self, count: int) -> NDArray[np.uint64]:
+        return np.frombuffer(self._stream.update(bytes(8 * count)), dtype="<u8")
+
+
+def _stream(key: bytes) -> CipherContext:
+    return Cipher(algorithms.ChaCha20(key, b"\0" * 16), mode=None).encryptor()

@@ -20,7 +20,7 @@ from sfumato.privacy.ledger import Charge, Ledger
 from sfumato.privacy.mechanism import ShardedAnswers
 from sfumato.privacy.noise import LATTICE_BITS
 from sfumato.privacy.private import unlock
-from sfumato.privacy.rows import bound_rows
+from sfumato.privacy.rows import bound_rows, check_bound
 from sfumato.privacy.tape import Answer
 
 State = dict[str, Tensor]
@@ -66,13 +66,14 @@ class Teachers:
         lesson = vmap(self._pupil.learn, in_dims=(0, 0, 0, 0, None), randomness="different")
         pixels, labels, present = vault.batch(shards.clamp(min=0).flatten().numpy())
         present &= (shards >= 0).flatten()
-        pixels[~present] = 0  # a place that is empty must not borrow a record of another shard
+        pixels[~present], labels[~present] = 0, 0  # an empty place must not show a record of another shard
         parts = [part.reshape(*shards.shape, *part.shape[1:]) for part in (pixels, labels, present)]
         learnt = lesson(_STATES[self], parts[0], parts[1], parts[2], public)
         _STATES[self] = {name: value.detach() for name, value in learnt.items()}
 
     def __call__(self, queries: Tensor, *, l2_bound: float) -> Tensor:
         """A noisy answer for each query: (queries, *answer)."""
+        check_bound(l2_bound)
         vault, number = unlock(self), self._asked
         self._asked += 1
         answer, drawn = vault.tape.recall(self._charge.number, number), torch.zeros(len(queries), dtype=torch.int64)

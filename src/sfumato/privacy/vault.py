@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import math
 import mmap
 import os
@@ -43,10 +44,14 @@ class Records:
         if self._file is None:
             yield lambda values, start: self.values.__setitem__(slice(start, start + len(values)), values)
             return
-        try:  # plain writes, because a full disk kills a process that writes through a memory map
-            handle = os.open(self._file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
-            with os.fdopen(handle, "wb") as file:
+        try:
+            with _nameless(self._file) as file:
+                # plain writes, because a full disk kills a process that writes through a memory map
                 yield lambda values, start: file.write(np.ascontiguousarray(values, self._kind).data)
+                file.flush()
+                if self._shape[0]:
+                    self._mapped = mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+                    self.values = np.frombuffer(mapped, self._kind).reshape(self._shape)
         except OSError as error:
             size = math.prod(self._shape) * self._kind.itemsize
             raise EnvironmentProblem(
@@ -54,10 +59,6 @@ class Records:
                 where=self._file,
                 fix=f"free {math.ceil(size / 1e6)} MB and run the same command again",
             ) from error
-        if self._shape[0]:
-            with self._file.open("rb") as file:
-                self._mapped = mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-            self.values = np.frombuffer(mapped, self._kind).reshape(self._shape)
 
     def take(self, chosen: NDArray[np.int64]) -> Tensor:
         taken = torch.from_numpy(np.ascontiguousarray(self.values[chosen]))
@@ -69,14 +70,21 @@ class Records:
 
     def close(self) -> None:
         self.values, self._mapped = np.zeros(0, self._kind), None
-        if self._file is not None:
-            self._file.unlink(missing_ok=True)
+
+
+def _nameless(path: Path) -> io.BufferedRandom:
+    """A new file without a name, so that the system deletes it when this process ends, however it ends."""
+    path.unlink(missing_ok=True)  # releases before this rule left theirs behind when they were killed
+    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+    path.unlink()
+    return os.fdopen(handle, "w+b")
 
 
 class Vault:
     """Pixels and labels of one data set.
 
-    Guarantee: records are read from a private working copy, never altered, and gone when it is closed.
+    Guarantee: records are read from a private working copy, never altered, and gone when it is closed or when the
+    process is killed.
     """
 
     empty: ClassVar[bool] = False  # without records: all that can be had is on the tape
