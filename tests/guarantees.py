@@ -115,8 +115,9 @@ def a_wide_row_keeps_its_bound() -> None:
     # it would lengthen the row by almost a step each, and only half a step is allowed for
     awkward = int((2.0**LATTICE_BITS / 523.52) ** 2)
     for name, values in {
-        "one large value before many small ones": torch.full((width,), 1.0).index_fill_(0, torch.tensor([0]), 3000.0),
-        "a large value in every lane": torch.where(torch.arange(width) < 64, 400.0, 0.4),
+        # to the square of the large ones, 2^24, a float32 cannot add the 1 of the others
+        "eight large values before many small ones": torch.where(torch.arange(width) < 8, 4100.0, 1.0),
+        "sixteen of them": torch.where(torch.arange(width) < 16, 3000.0, 1.0),
         "equal values": torch.full((width,), 1.0),
         "equal values, just above a step of the lattice": torch.full((awkward,), 1.0),
     }.items():

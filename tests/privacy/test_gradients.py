@@ -81,6 +81,21 @@ def a_ghost_norm_is_never_too_small() -> None:
         assert 1 <= float(layers._ghost(a, g).squares) / true < 1.001, seed
 
 
+def a_wide_gradient_keeps_its_bound() -> None:
+    """Layers of millions of weights, and records on which one float32 sum of their squares comes out too small."""
+    for name, (layer, shape, loss) in wide_layers().items():
+        images = torch.ones(3, *shape)
+        images[0].view(-1)[:8] = 4100.0  # to its square, 2^24, a float32 cannot add the 1 of the others
+        images[1].view(-1)[:16] = 3000.0
+        images[2] = 0.01
+        rows, _ = both(layer, shape, loss, l2_bound=1e-3)
+        for record in range(3):
+            one = images[record : record + 1], torch.zeros(1, dtype=torch.int64), torch.ones(1, dtype=torch.bool)
+            moved = float(summed(rows, *one, clip=True).norm()) / BIG
+            assert moved <= 1, (name, record, moved)
+            assert moved > 0.99, (name, record, moved)
+
+
 def absent_or_infinite_records_count_as_nothing() -> None:
     for name, (model, shape) in models().items():
         images, labels, present = batch(shape, 8)
@@ -124,6 +139,7 @@ CHECKS = [
     closed_forms_equal_the_reference,
     a_record_moves_a_closed_sum_by_at_most_its_bound,
     a_ghost_norm_is_never_too_small,
+    a_wide_gradient_keeps_its_bound,
     absent_or_infinite_records_count_as_nothing,
     microbatches_do_not_change_a_closed_sum,
     a_closed_round_replays_on_a_neighbour,
@@ -224,6 +240,27 @@ def chosen_by_the_record() -> dict[str, tuple[nn.Module, tuple[int, int, int], L
     }
 
 
+def wide_layers() -> dict[str, tuple[nn.Module, tuple[int, int, int], Loss]]:
+    """Over two million weights each, in every way that a norm is found."""
+
+    def vector(call: Callable[..., Tensor], image: Tensor, label: Tensor) -> Tensor:
+        return call(image.flatten()).sum()
+
+    def tokens(call: Callable[..., Tensor], image: Tensor, label: Tensor) -> Tensor:
+        return (call(image[0]) * image[0, :, :2]).sum()
+
+    def scaled(call: Callable[..., Tensor], image: Tensor, label: Tensor) -> Tensor:
+        return (call(image[0]) * image[0]).sum()
+
+    torch.manual_seed(0)
+    wide = 2_400_000
+    return {
+        "a vector": (nn.Linear(wide, 1, bias=False), (1, 1, wide), vector),
+        "tokens by ghost norms": (nn.Linear(wide // 2, 2, bias=False), (1, 2, wide // 2), tokens),
+        "a norm's weights": (nn.LayerNorm(wide), (1, 1, wide), scaled),
+    }
+
+
 def hostile(shape: tuple[int, int, int], seed: int) -> tuple[Tensor, Tensor, Tensor]:
     """Ordinary, huge, tiny, mixed, cancelling, infinite records."""
     generator = torch.Generator().manual_seed(seed)
@@ -274,7 +311,11 @@ def flat_gradient(model: nn.Module) -> Tensor:
 # what the fast path must leave alone
 
 
-@pytest.mark.parametrize("case", ["layer twice", "weight around its layer", "bare parameter", "multiplicity", "groups"])
+CASES = ("layer twice", "weight around its layer", "tied weight before", "tied weight between", "tied layers",
+         "bare parameter", "multiplicity", "groups")  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CASES)
 def test_other_models_take_the_reference(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
     class Odd(nn.Module):
         def __init__(self) -> None:
@@ -285,9 +326,19 @@ def test_other_models_take_the_reference(case: str, monkeypatch: pytest.MonkeyPa
                 nn.Linear(64, 3),
                 nn.Parameter(torch.ones(3), requires_grad=case == "bare parameter"),
             )
+            self.again = nn.Conv2d(4, 4, 3, padding=1)
+            if case == "tied layers":
+                self.again.weight, self.again.bias = self.second.weight, self.second.bias
+            else:
+                self.again.requires_grad_(False)
 
         def forward(self, x: Tensor) -> Tensor:
-            x = torch.tanh(self.second(torch.tanh(self.first(x))))
+            if case == "tied weight before":  # used upstream of its own layer, and nowhere else
+                x = x * self.head.weight.square().mean()
+            x = torch.tanh(self.first(x))
+            x = self.again(x) if case == "tied layers" else x
+            x = torch.tanh(self.second(x))
+            x = x + self.first.weight.sum() if case == "tied weight between" else x
             x = torch.tanh(self.second(x)) if case == "layer twice" else x
             decay = self.head.weight.square().sum() if case == "weight around its layer" else 0.0
             return self.head(x.flatten(1)) * self.scale + decay * torch.arange(3.0)
@@ -381,7 +432,11 @@ def norms_are_halved(m: pytest.MonkeyPatch) -> None:
 
 
 def ghost_norms_without_their_margin(m: pytest.MonkeyPatch) -> None:
-    m.setattr(layers, "ETA", 0.0)
+    m.setattr(layers, "UNIT", 0.0)
+
+
+def float32_norms(m: pytest.MonkeyPatch) -> None:
+    m.setattr(layers, "row_norms", lambda r: torch.linalg.vector_norm(r, dim=1).double())
 
 
 def squares_may_underflow(m: pytest.MonkeyPatch) -> None:
@@ -435,6 +490,7 @@ MUTANTS = [
     (norms_forget_convolutions, a_record_moves_a_closed_sum_by_at_most_its_bound),
     (norms_are_halved, a_record_moves_a_closed_sum_by_at_most_its_bound),
     (ghost_norms_without_their_margin, a_ghost_norm_is_never_too_small),
+    (float32_norms, a_wide_gradient_keeps_its_bound),
     (squares_may_underflow, a_record_moves_a_closed_sum_by_at_most_its_bound),
     (biases_are_summed_unclipped, a_record_moves_a_closed_sum_by_at_most_its_bound),
     (absent_records_are_summed, absent_or_infinite_records_count_as_nothing),
