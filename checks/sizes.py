@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 SOURCE = Path(__file__).resolve().parents[1] / "src" / "sfumato"
-FILE_LINES = {"privacy": 250}  # everything else: 300
+FILE_LINES = {"privacy": 250}  # everything else: 320
 FUNCTION_LINES, FIT_LINES, COMMAND_LINES = 40, 100, 50
 JUNK = {"utils", "common", "misc", "helpers", "base", "core", "manager"}
 
@@ -15,7 +15,7 @@ JUNK = {"utils", "common", "misc", "helpers", "base", "core", "manager"}
 def problems(path: Path) -> list[str]:
     text = path.read_text("utf-8")
     tree, room = ast.parse(text), path.relative_to(SOURCE).parts[0]
-    found, limit = [], FILE_LINES.get(room, 300)
+    found, limit = [], FILE_LINES.get(room, 320)
     if (lines := text.count("\n")) > limit:
         found.append(f"{path}: {lines} lines, at most {limit}")
     if not ast.get_docstring(tree):

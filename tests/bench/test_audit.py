@@ -16,7 +16,7 @@ from sfumato import contracts
 from sfumato.bench import audit, fixture, selfcheck
 from sfumato.bench.canaries import REFERENCE, CanaryAudit, Claim, audit_choice, audit_shards, audit_sums
 from sfumato.bench.lower_bounds import curve_margin, epsilon_lower_bound, epsilon_of, mu_lower_bound, rate_bounds
-from sfumato.bench.witness import normal_finding, sampling_finding
+from sfumato.bench.witness import independent_finding, normal_finding, sampling_finding
 from sfumato.errors import UsageError
 from sfumato.privacy import GaussianSum, Noise, NoisyChoice, SeededNoise, ShardedAnswers, rows
 
@@ -51,8 +51,9 @@ def test_every_method_passes_its_audit(name: str) -> None:
     parts = ("replay", "noise", "sampler", "ledger")
     found = audit.audit_method(name, settings=settings, parts=parts, kinds=kinds)
     assert [f"{f.name}: {f.detail}" for f in found if not f.passed] == []
-    assert {"moves within its reach", "same control flow", "same release", "noise as charged", "sample as charged",
-            "draws as charged", "ledger and certificate"} <= {f.name for f in found}  # fmt: skip
+    expected = {"moves within its reach", "same control flow", "same release", "noise as charged", "sample as charged",
+                "noise never repeated", "draws as charged", "ledger and certificate"}  # fmt: skip
+    assert expected <= {f.name for f in found}
     json.dumps([asdict(f) for f in found], allow_nan=False)
 
 
@@ -92,6 +93,26 @@ def test_far_too_little_noise_is_caught_without_assumptions(factor: float) -> No
     assert audit_sums(sampled, noise=Quiet(factor)).margin > 0
 
 
+class Repeating(SeededNoise):
+    """Every odd draw is the one before once more."""
+
+    draws = 0
+
+    def lattice_gaussian(self, count: int, scale: float) -> np.ndarray:
+        self.draws += 1
+        if self.draws % 2:
+            self.last = super().lattice_gaussian(count, scale)
+        return self.last
+
+
+def test_noise_that_is_used_twice_is_caught_by_differences_of_rounds() -> None:
+    sampled = (GaussianSum(rounds=4, sampling=0.5, noise_multiplier=1.0),)
+    assert audit_sums(sampled, noise=Quiet()).passed
+    audited = audit_sums(sampled, noise=Repeating(0))
+    assert audited.margin > 0.2
+    assert not audited.passed
+
+
 def test_rows_without_a_bound_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     assert seen("rows").passed
     original = rows.bound_rows
@@ -110,8 +131,8 @@ def test_a_bound_above_the_claim_is_no_pass() -> None:
     assert CanaryAudit(**{**values, "model_based": 99.0, "model_counts": False}).passed
 
 
-def test_an_alarm_must_ring_twice() -> None:
-    rings = iter([seen(factor=0.5), seen()])
+def test_an_alarm_must_ring_three_times() -> None:
+    rings = iter([seen(factor=0.5), seen(factor=0.5), seen()])
     assert audit._canaries("x", lambda: next(rings)).passed
     assert not audit._canaries("x", lambda: seen(factor=0.5)).passed
 
@@ -160,8 +181,21 @@ def test_the_laws_are_told_apart() -> None:
         assert not sampling_finding("x", wrong, 0.1).passed
     normal = rng.normal(size=20_000)
     assert normal_finding("x", normal).passed
-    for wrong in (0.95 * normal, 1.05 * normal, rng.uniform(-(3**0.5), 3**0.5, 20_000), normal + 0.05):
+    for wrong in (0.95 * normal, 1.05 * normal, rng.uniform(-(3**0.5), 3**0.5, 20_000), normal + 0.06):
         assert not normal_finding("x", wrong).passed
+    draws = list(rng.normal(size=(10, 300)))
+    others = list(rng.normal(size=(10, 300)))
+    assert independent_finding("x", [draws, others]).passed
+    mixed = [(a + b) / 2**0.5 for a, b in zip(draws, others, strict=True)]
+    for wrong in (
+        [[*draws, draws[3]], others],  # one draw twice
+        [[draw for draw in draws[:5] for _ in range(2)], others],  # every odd draw again
+        [[d for k in range(5) for d in (draws[k], mixed[k])], others],  # every odd draw half of the one before
+        [[draws[0], *(d for k in range(4) for d in (others[k], -others[k]))]],  # its opposite, at odd places
+        [draws, mixed],  # charges that share noise
+        [[draws[0]], draws[2:], mixed[2:]],  # the second and the third charge
+    ):
+        assert not independent_finding("x", wrong).passed
 
 
 def test_the_fixture_has_a_neighbour_of_every_kind() -> None:
@@ -179,7 +213,8 @@ def test_the_selfcheck_passes_and_leaves_nothing_behind(tmp_path: Any, monkeypat
     monkeypatch.setattr(selfcheck.tempfile, "tempdir", str(tmp_path))
     found = selfcheck.selfcheck()
     assert [f"{f.name}: {f.detail}" for f in found if not f.passed] == []
-    assert {"notices halved noise", "notices shuffled batches", "notices repeated noise"} <= {f.name for f in found}
+    assert {"notices halved noise", "notices shuffled batches", "notices repeated noise",
+            "notices repeated rounds"} <= {f.name for f in found}  # fmt: skip
     left = [p.name for p in tmp_path.iterdir()]
     assert not [name for name in left if not name.startswith("torchinductor")]  # torch's own, at its first use
 

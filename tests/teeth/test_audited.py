@@ -23,6 +23,7 @@ from sfumato.values import Images, Spec
 WHITE, LAST, RARE = "a white outlier", "the last record", "the only one of its class"
 RELEASE, FLOW, REACH = "same release", "same control flow", "moves within its reach"
 NOISE, SAMPLE, DRAWS = "noise as charged", "sample as charged", "draws as charged"
+REPEATED = "noise never repeated"
 MUTANTS: list[tuple[type[Honest], str, str]] = []
 
 
@@ -244,6 +245,25 @@ class Shuffle(Sampled):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(noise.Noise, "included", ShuffledNoise.included)
             return super().ask(private, mechanism)
+
+
+class RepeatingNoise(Noise):
+    """Every second draw is the one before once more."""
+
+    last: np.ndarray | None = None
+
+    def lattice_gaussian(self, count: int, scale: float) -> np.ndarray:
+        again, self.last = self.last, None
+        if again is None:
+            again = self.last = super().lattice_gaussian(count, scale)
+        return again
+
+
+@caught_by(REPEATED)
+class NoiseUsedTwice(Sampled):
+    def ask(self, private, mechanism):
+        unlock(private).noise.lattice_gaussian = RepeatingNoise().lattice_gaussian
+        return super().ask(private, mechanism)
 
 
 @caught_by(SAMPLE)

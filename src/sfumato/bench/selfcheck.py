@@ -19,7 +19,7 @@ from torch import Tensor
 
 from sfumato.bench.audit import audit_method, reference_findings
 from sfumato.bench.canaries import REFERENCE, Claim, audit_sums
-from sfumato.bench.witness import Finding, Witness, normal_finding, sampling_finding, verdict
+from sfumato.bench.witness import Finding, Witness, independent_finding, normal_finding, sampling_finding, verdict
 from sfumato.errors import BudgetExceeded
 from sfumato.privacy import (
     LATTICE_BITS,
@@ -43,11 +43,12 @@ CONFIDENCE = 0.999
 def selfcheck() -> list[Finding]:
     """Look at everything that a guarantee rests on; nothing private is opened and nothing is left behind."""
     found: list[Finding] = []
-    for check in (_entropy, _noise, _lattice, _bounds, _sampler, _order, _ledger, _accountants):
+    for check in (_entropy, _noise, _independence, _lattice, _bounds, _sampler, _order, _ledger, _accountants):
         found.append(_tried(check))
     found += reference_findings(CONFIDENCE)
     found += audit_method("dp-merf", parts=("replay", "noise", "ledger"), kinds=("the last record", "a white outlier"))
-    return [*found, *(_tried(check) for check in (_halved_noise, _shuffled_batches, _repeated_noise))]
+    planted = (_halved_noise, _shuffled_batches, _repeated_noise, _repeated_rounds)
+    return [*found, *(_tried(check) for check in planted)]
 
 
 def _tried(check: Callable[[], Finding]) -> Finding:
@@ -119,6 +120,20 @@ def _noise() -> Finding:
         query = private.open(mechanism, purpose="noise")
         drawn += [query(_wide, l2_bound=2.0).numpy() / 6.0 for _ in range(60)]
     return normal_finding("noise size", np.concatenate(drawn))
+
+
+def _independence(make: Callable[[], Noise] = Noise) -> Finding:
+    """Rounds and charges share no noise, sampled or not."""
+    nobody, drawn = _Records(dict.fromkeys(range(64), (0, -1))), []
+    for mechanism in (
+        GaussianSum(rounds=12, noise_multiplier=3.0),
+        GaussianSum(rounds=12, sampling=0.5, noise_multiplier=3.0),
+    ):
+        private = _sealed(nobody, witness=Witness(make()))
+        for charge in range(2):
+            query = private.open(mechanism, purpose=f"independence {charge}")
+            drawn.append([query(_wide, l2_bound=2.0).numpy() / 6.0 for _ in range(mechanism.rounds)])
+    return independent_finding("independent rounds", drawn)
 
 
 def _lattice() -> Finding:
@@ -248,6 +263,19 @@ class _Halved(Noise):
         return super().lattice_gaussian(count, scale / 2)
 
 
+class _Repeating(Noise):
+    """Every second draw is the one before once more."""
+
+    def __init__(self) -> None:
+        self._last: NDArray[np.int64] | None = None
+
+    def lattice_gaussian(self, count: int, scale: float) -> NDArray[np.int64]:
+        last, self._last = self._last, None
+        if last is None or last.size != count:
+            last = self._last = super().lattice_gaussian(count, scale)
+        return last
+
+
 class _Shuffled(Noise):
     def included(self, count: int, rate: float) -> NDArray[np.bool_]:
         return self.permutation(count) < round(count * rate)
@@ -266,6 +294,11 @@ def _shuffled_batches() -> Finding:
 def _repeated_noise() -> Finding:
     seen = _entropy(lambda: SeededNoise(0))
     return _noticed("repeated noise", seen.passed, seen.detail)
+
+
+def _repeated_rounds() -> Finding:
+    seen = _independence(_Repeating)
+    return _noticed("repeated rounds", seen.passed, seen.detail)
 
 
 def _noticed(bug: str, passed: bool, detail: str) -> Finding:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,8 +13,9 @@ from scipy import stats
 
 from sfumato.privacy import Charge, GaussianSum, Mechanism, Noise, Tape
 
+T = TypeVar("T")
 Ints = NDArray[np.int64]
-ALPHA = 1e-6  # of every test of a law: a false alarm in a million
+ALPHA = 1e-9  # the probability of a false alarm of every test of a law
 MOST_NORMALS = 200_000  # for the test of shape, which sorts them
 
 
@@ -142,6 +143,49 @@ def normal_finding(name: str, normals: NDArray[np.float64]) -> Finding:
     detail = f"{ratio:.4f} of the claimed spread over {normals.size:,} draws (p = {size:.2g} and {shape:.2g})"
     values = {"ratio": ratio, "normals": normals.size, "p_size": size, "p_shape": shape}
     return Finding(name, min(size, shape) > ALPHA, detail, values)
+
+
+def independence_finding(witness: Witness, charges: Sequence[Charge]) -> Finding:
+    """No draw of noise depends on another: neighbouring draws of a charge, and those of neighbouring charges."""
+    drawn: list[list[NDArray[np.float64]]] = [[] for _ in charges]
+    for told in witness.told:
+        if told.residual is not None:
+            drawn[told.charge].append(told.residual / _spread(charges[told.charge].mechanism, told.reach))
+    return independent_finding("noise never repeated", [draws for draws in drawn if draws])
+
+
+def independent_finding(name: str, drawn: Sequence[Sequence[NDArray[np.float64]]]) -> Finding:
+    """Are these standard normal draws (charges, draws, values) independent of each other?
+
+    The sum and the difference of two independent normals of equal spread are independent, too, so that the ratio of
+    their squares has an F distribution: an exact test, on pairs that do not overlap.
+    """
+    pairs = {
+        "draws 2k and 2k + 1": [pair for draws in drawn for pair in _paired(draws)],
+        "draws 2k + 1 and 2k + 2": [pair for draws in drawn for pair in _paired(draws[1:])],
+        "charges 2k and 2k + 1": [pair for charges in _paired(drawn) for pair in zip(*charges, strict=False)],
+        "charges 2k + 1 and 2k + 2": [pair for charges in _paired(drawn[1:]) for pair in zip(*charges, strict=False)],
+    }
+    odds = {kind: _independence_odds(of_kind) for kind, of_kind in pairs.items() if of_kind}
+    kept = [draw.tobytes() for draws in drawn for draw in draws if draw.size >= 4]
+    problems = [f"{kind} depend on each other (p = {p:.2g})" for kind, p in odds.items() if p <= ALPHA]
+    problems += ["a draw stands there twice"] if len(set(kept)) < len(kept) else []
+    count = sum(len(draws) for draws in drawn)
+    fine = f"{count} draws; least likely: p = {min(odds.values(), default=1.0):.2g}"
+    return verdict(name, problems, fine, {"draws": count, **odds})
+
+
+def _paired(values: Sequence[T]) -> list[tuple[T, T]]:
+    return list(zip(values[::2], values[1::2], strict=False))
+
+
+def _independence_odds(pairs: Sequence[tuple[NDArray[np.float64], NDArray[np.float64]]]) -> float:
+    shared = [(a[: b.size], b[: a.size]) for a, b in pairs]
+    size = sum(a.size for a, _ in shared)
+    together = sum(float(np.square(a + b).sum()) for a, b in shared)
+    apart = sum(float(np.square(a - b).sum()) for a, b in shared)
+    ratio = together / max(apart, 1e-300)
+    return float(2 * min(stats.f.cdf(ratio, size, size), stats.f.sf(ratio, size, size)))
 
 
 def _spread(mechanism: Mechanism, reach: float) -> float:
