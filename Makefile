@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 DATA ?= digits
 
-.PHONY: demo test check bench docs clean
+.PHONY: demo test check browser bench docs clean
 .DEFAULT_GOAL := demo
 
 # torch comes first and pinned: a plain `torch` would pull gigabytes of CUDA
@@ -33,8 +33,16 @@ demo: .venv/ready
 	@echo "  demo.lab/scores.html                what it is worth, with charts and pictures (private)"
 	@echo "  demo.lab/scores.parquet             the same as a table (private)"
 
-test: .venv/ready check
-	$(BIN)/python -m pytest -n 2
+test: .venv/ready check browser
+	$(BIN)/python -m pytest -n 2 -rs
+
+# Some tests open pages in Debian's Chromium. CI installs it; elsewhere they are skipped, and the last lines say so.
+browser:
+	@if [ -n "$$CI" ] && [ ! -e /usr/bin/chromium ] && [ "$$(id -u)" = 0 ] && command -v apt-get > /dev/null; then \
+		echo "installing Chromium for the browser tests"; \
+		apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium > /dev/null \
+		|| echo "Chromium could not be installed: the browser tests will be skipped"; \
+	fi
 
 check: .venv/ready
 	$(BIN)/ruff check .
