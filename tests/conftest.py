@@ -6,10 +6,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import hypothesis
 import pytest
 import torch
 
 torch.set_num_threads(1)
+# the same examples in every run: a test that passes once passes always
+hypothesis.settings.register_profile("repeatable", derandomize=True, deadline=None)
+hypothesis.settings.load_profile("repeatable")
 
 
 @contextmanager
