@@ -19,7 +19,7 @@ from sfumato.bench.run import Job, make_release
 from sfumato.contracts import Reading
 from sfumato.errors import DataError, UsageError, VerificationFailed
 from sfumato.privacy import Noise, SeededNoise
-from sfumato.release import read_release, verify
+from sfumato.release import read_release, statements, verify
 from sfumato.values import Images
 
 from commands import Outcome, request, sfumato, tiny
@@ -237,7 +237,10 @@ def test_what_is_not_private_stays_so(epsilon: float, noise: Noise, tmp_path: Pa
 
 def test_a_ledger_from_before_says_it_in_the_new_words() -> None:
     old = "No other release was made from the same data; the epsilons and deltas of several releases add up."
-    assert certify.resampled([old, "Another."]) == [certify.ALONE, "Another.", certify.TOGETHER]
+    assert certify.resampled([old, "Another."]) == [statements.ALONE, "Another.", statements.TOGETHER]
+    assert certify.resampled([old, statements.ALONE]) == [statements.ALONE, statements.TOGETHER], (
+        "a resumed run has both"
+    )
 
 
 def test_other_versions_are_warned_of(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,15 @@ import pyarrow.parquet as pq
 import torch
 
 from sfumato.privacy import GaussianSum, Mechanism, epsilon_pld, epsilon_rdp, profile
-from sfumato.release import Certificate
+from sfumato.release import Certificate, statements
 from sfumato.values import Images
 
 CLASSES = ("zero", "T-shirt/top", "../../up")
 DELTA = 1e-5
 CURVE = [0.1, 0.5, 1.0, 2.0]
+ACCOUNTANT = f"PLD, dp-accounting {version('dp-accounting')}"
+SAID = {"adjacency": statements.ADJACENCY, "unit": statements.UNIT, "accountant": ACCOUNTANT}
+OPEN = {"level": "not-private", "epsilon": None, "delta": DELTA, "epsilon_rdp": None, **SAID}  # guarantees nothing
 
 
 def make_images(
@@ -38,11 +42,11 @@ def make_certificate(images: Images, *mechanisms: Mechanism, **changes: Any) -> 
     values: dict[str, Any] = {
         "guarantee": {
             "level": "certified", "epsilon": epsilon, "delta": DELTA, "epsilon_rdp": epsilon_rdp(asked, DELTA),
-            "adjacency": "zero-out", "unit": "one image", "accountant": "PLD",
+            **SAID,
         },
         "budget": {"epsilon": epsilon * 1.001, "delta": DELTA},
         "mechanisms": [{**m.to_dict(), "purpose": "mean embedding"} for m in asked],
-        "assumptions": ["one person, one image"],
+        "assumptions": statements.assumptions(public=changes.get("public", {}).get("public_data") is not None),
         "public": {
             "count": 60_000, "channels": images.pixels.shape[1], "height": images.pixels.shape[2],
             "width": images.pixels.shape[3], "classes": images.classes, "public_data": None,

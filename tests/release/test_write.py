@@ -160,7 +160,7 @@ def test_a_full_disk_leaves_nothing(tmp_path: Path) -> None:
     )
     done = subprocess.run(
         [sys.executable, "-W", "error", "-B", "-c", script, str(tmp_path)],
-        env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[1])},
+        env=os.environ | {"PYTHONPATH": os.pathsep.join([str(Path(__file__).parents[1]), *filter(None, sys.path)])},
         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False, timeout=60,
     )  # fmt: skip
     assert done.returncode == 5

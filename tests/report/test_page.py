@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from release.making import make_certificate, make_images
+from release.making import OPEN, make_certificate, make_images
 from sfumato.bench.lab import Lab
 from sfumato.bench.scores import Entry, add_scores
 from sfumato.release import write_release
@@ -77,8 +77,6 @@ def test_the_claim_stands_on_top(release: Path) -> None:
     text = page(release, *utility(ceiling=False))
     assert text.index("PRIVATE") < text.index("under epsilon") < text.index("Utility")
     images = make_images()
-    open_claim = {"level": "not-private", "epsilon": None, "delta": 1e-5, "epsilon_rdp": None, "adjacency": "zero-out",
-                  "unit": "one image", "accountant": "PLD"}  # fmt: skip
-    certificate = make_certificate(images, guarantee=open_claim)
+    certificate = make_certificate(images, guarantee=OPEN)
     naked = write_release(release.with_name("naked"), images, certificate)
     assert "NOT PRIVATE" in page(naked, *utility(ceiling=False))

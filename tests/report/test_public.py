@@ -21,19 +21,17 @@ from PIL import Image
 from scipy.stats import norm
 
 import sfumato
-from release.making import CLASSES, edit_certificate, make_certificate, make_images, renew_sums
+from release.making import CLASSES, OPEN, edit_certificate, make_certificate, make_images, renew_sums
 from sfumato.bench import fixture, run
 from sfumato.bench.run import Job, make_release
 from sfumato.contracts import Reading
 from sfumato.errors import EnvironmentProblem, SfumatoError, UsageError, VerificationFailed
 from sfumato.privacy import GaussianSum, NoisyChoice, Recording, ShardedAnswers, profile
-from sfumato.release import write_release
+from sfumato.release import Certificate, Method, statements, write_release
 from sfumato.report.public import PURPOSES, write_public_page
 from sfumato.values import Images
 
 HOSTILE = ("<script>alert(1)</script>", "a\"'&{{ 7*7 }}", "up\u202edown\nline", "../../" + "w" * 190)
-OPEN = {"level": "not-private", "epsilon": None, "delta": 1e-5, "epsilon_rdp": None, "adjacency": "zero-out",
-        "unit": "one image", "accountant": "PLD"}  # fmt: skip
 
 
 def made(folder: Path, *, export: bool = False, **changes: Any) -> Path:
@@ -81,7 +79,7 @@ def test_it_says_what_was_protected_and_what_that_means(release: Path) -> None:
         "class balance of a release says nothing",
         "mean embedding",
         "A sum over all images, once",
-        "one person, one image",
+        "Each person stands behind at most one image",
         "sfumato verify",
         "sfumato 0.1.0",
         "Licence: not stated",
@@ -99,7 +97,7 @@ def test_a_release_without_guarantee_is_loud(tmp_path: Path) -> None:
     text = page(naked)
     assert text.count("NOT PRIVATE") >= 3
     assert text.index("NOT PRIVATE", text.index("<body>")) < text.index("<h1>")
-    said = words(text)
+    said = words(text).replace(statements.PERSON, "")
     for promised in ("at most", "certified", "The same guarantee", "provably", "The budget", "The whole curve"):
         assert promised not in said
     assert "do not publish it" in said
@@ -178,7 +176,7 @@ def test_names_from_outside_are_text(tmp_path: Path) -> None:
     images = Images(images.pixels, images.labels, HOSTILE)
     public = {"count": 100, "channels": 1, "height": 8, "width": 8, "classes": HOSTILE, "public_data": HOSTILE[0]}
     certificate = make_certificate(
-        images, public=public, assumptions=[HOSTILE[0]], versions={HOSTILE[1]: HOSTILE[2]},
+        images, public=public, versions={HOSTILE[1]: HOSTILE[2]},
         method={"name": "<b>&", "hyperparameters": {HOSTILE[1]: HOSTILE[0]}},
     )  # fmt: skip
     text = page(write_release(tmp_path / "r", images, certificate))
@@ -190,17 +188,17 @@ def test_names_from_outside_are_text(tmp_path: Path) -> None:
     assert "<b>&" not in text
 
 
-def test_title_and_licence_are_the_publishers(release: Path, tmp_path: Path) -> None:
+def test_the_licence_is_the_publishers_and_nothing_else(release: Path, tmp_path: Path) -> None:
     mine = shutil.copytree(release, tmp_path / "r")
     card = mine / "README.md"
     old = card.read_text("utf-8")
-    card.write_text(
-        re.sub("pretty_name: .*", "pretty_name: 'Shoes <3'", re.sub("license: .*", "license: cc0-1.0", old))
-    )
+    card.write_text(re.sub("license: .*", "license: cc0-1.0", old))
     renew_sums(mine)
-    text = page(mine)
-    assert "<h1>Shoes &lt;3</h1>" in text
-    assert "Licence: cc0-1.0." in text
+    assert "Licence: cc0-1.0." in page(mine)
+    card.write_text(re.sub("pretty_name: .*", "pretty_name: 'Shoes <3'", old))
+    renew_sums(mine)
+    with pytest.raises(VerificationFailed, match=r"README\.md is not the card that the certificate gives"):
+        page(mine)
 
 
 @pytest.mark.parametrize("extreme", [
@@ -320,20 +318,30 @@ def test_neighbouring_data_with_the_same_answers_gives_the_same_page(method: str
 
 
 def test_a_word_about_the_data_that_is_in_no_ledger_shows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    honest = run.assumptions_of
+    honest = run.certify
 
-    def talkative(job: Job) -> list[str]:
+    def talkative(job: Job, *others: Any) -> Certificate:
+        certificate = honest(job, *others)
         with np.load(job.data) as private:
-            return [*honest(job), f"The images have a mean of {private['x'].mean():.6f}."]
+            settings = {**certificate.method.hyperparameters, "mean": float(private["x"].mean())}
+        return certificate.model_copy(update={"method": Method(name=job.method, hyperparameters=settings)})
 
-    monkeypatch.setattr(run, "assumptions_of", talkative)
+    monkeypatch.setattr(run, "certify", talkative)
     data, recording = fixture.records(), Recording()
     first = replayed_page(data, recording.recorder(), "dp-merf", tmp_path / "data")
     neighbour = fixture.neighbours(data)["a white outlier"]
     other = replayed_page(neighbour, recording.player(), "dp-merf", tmp_path / "neighbour")
     assert not recording.violations, "every answer was within its reach"
     assert other != first
-    assert b"The images have a mean of" in first
+
+
+def test_a_sentence_about_the_data_is_refused_and_not_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    honest = run.assumptions_of
+    monkeypatch.setattr(run, "assumptions_of", lambda job: [*honest(job), "The images have a mean of 17."])
+    with pytest.raises(UsageError, match="assumptions from the list of known ones") as refused:
+        replayed_page(fixture.records(), Recording().recorder(), "dp-merf", tmp_path / "data")
+    assert "17" not in refused.value.message()
+    assert not (tmp_path / "data" / "r").exists()
 
 
 def spoilt(release: Path, how: str) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from release.making import CLASSES, make_certificate, make_images
+from release.making import CLASSES, OPEN, make_certificate, make_images
 from sfumato.privacy import GaussianSum, profile
 from sfumato.release import write_release
 from sfumato.report.public import write_public_page
@@ -43,13 +43,13 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     plain, purposes = make_images(transfer=25), ("tones", "means", "y" * 300, "z")
     classes = (*CLASSES, "w" * 200, *(f"class {k}" for k in range(30)))
     full = Images(plain.pixels, plain.labels, classes)
+    public = {"count": 60_000, "channels": 1, "height": 8, "width": 8, "classes": classes,
+              "public_data": "long " * 60 + "x" * 900}  # fmt: skip
     certificate = make_certificate(
-        full, *asked, profile=list(zip(grid, profile(asked, grid), strict=True)), assumptions=["long " * 60, "x" * 900],
+        full, *asked, profile=list(zip(grid, profile(asked, grid), strict=True)), public=public,
         mechanisms=[{**m.to_dict(), "purpose": p} for m, p in zip(asked, purposes, strict=True)],
     )  # fmt: skip
-    open_claim = {"level": "not-private", "epsilon": None, "delta": 1e-5, "epsilon_rdp": None, "adjacency": "zero-out",
-                  "unit": "one image", "accountant": "PLD"}  # fmt: skip
-    naked = make_certificate(plain, guarantee=open_claim, profile=[])
+    naked = make_certificate(plain, guarantee=OPEN, profile=[])
     made = {
         "certified": write_release(folder / "certified", full, certificate, export_folders=True),
         "naked": write_release(folder / "naked", plain, naked),

@@ -163,7 +163,7 @@ def test_the_page_of_a_cell_tells_what_was_asked(store: Path, site: Path) -> Non
     cell = next(Store(store).cells())
     text = (site / "cells" / f"{cell.digest}.html").read_text("utf-8")
     certificate = json.loads((cell.release / "certificate.json").read_text())
-    for told in ("mean embedding", "4.5", "one person, one image", f"{certificate['guarantee']['epsilon']:.4g} of",
+    for told in ("mean embedding", "4.5", "at most one image", f"{certificate['guarantee']['epsilon']:.4g} of",
                  "gen2real-mlp", "gen2real by class", "../previews/", "0.1.0", "sfumato release digits"):  # fmt: skip
         assert told in text, told
     curve = re.search(r"data:text/csv[^\"]+", text[text.index("The curve") :])

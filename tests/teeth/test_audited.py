@@ -164,7 +164,7 @@ class WallClock(Honest):
         return means + torch.rand(64, generator=torch.Generator().manual_seed(time.perf_counter_ns() % 2**31))
 
 
-@caught_by(RELEASE)
+@caught_by(FLOW)  # a sentence that is not ours is refused, so that no release is made that could differ
 class LossInTheCertificate(Honest):
     def paint(self, private, means):
         images, labels = seen(private)

@@ -9,43 +9,27 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from sfumato.errors import UsageError
 from sfumato.privacy import LATTICE_BITS, Ledger, Noise, epsilon_pld, epsilon_rdp, profile
-from sfumato.release import Certificate, NoiseSource
+from sfumato.release import Certificate, NoiseSource, statements
 from sfumato.values import Images
 
 if TYPE_CHECKING:
     from sfumato.bench.run import Job, Task
 
-ADJACENCY = "zero-out: one record replaced by nothing, the number of records public"
-UNIT = "one image"
-ALONE = (
-    "No other release was made from the same data, except from the same noisy answers, which costs nothing more; "
-    "the epsilons and deltas of any other releases add up."
-)
-TOGETHER = (
-    "This release was resampled from the noisy answers of an earlier one: it and all others that were made from the "
-    "same answers cost this epsilon and delta once, together."
-)
-_BEFORE = "No other release was made from the same data;"  # as it stands in ledgers from before resampling
 _VERSIONS = ("sfumato", "torch", "numpy", "scipy", "dp-accounting", "cryptography", "pillow", "pyarrow")
 
 
 def assumptions_of(job: Job) -> list[str]:
     """What must be true outside of the mathematics."""
-    stated = [
-        "The number of records, the image size, the colour mode and the list of classes are public knowledge.",
-        "Each person stands behind at most one image; someone with k images gets a weaker guarantee.",
-        "Hyperparameters were chosen without looking at the private data.",
-        ALONE,
-    ]
-    if job.public is not None:
-        stated.append("The public images contain none of the private records.")
-    return stated
+    return statements.assumptions(public=job.public is not None)
 
 
 def resampled(assumptions: Iterable[str]) -> list[str]:
-    """The same for another release from the same answers."""
-    return [*(ALONE if text.startswith(_BEFORE) else text for text in assumptions), TOGETHER]
+    """The same for another release from the same answers; ledgers from before resampling say it in older words."""
+    before, now = statements.ALONE_BEFORE, statements.ALONE
+    said = dict.fromkeys(now if text == before else text for text in assumptions)
+    return [*said, statements.TOGETHER]
 
 
 def certify(
@@ -66,13 +50,13 @@ def certify(
                 "epsilon": epsilon,
                 "delta": delta,
                 "epsilon_rdp": epsilon_rdp(mechanisms, delta) if private else None,
-                "adjacency": ADJACENCY,
-                "unit": UNIT,
+                "adjacency": statements.ADJACENCY,
+                "unit": statements.UNIT,
                 "accountant": f"PLD, dp-accounting {version('dp-accounting')}",
             },
             "budget": {"epsilon": task.budget.epsilon if private else None, "delta": delta},
             "mechanisms": [{"purpose": c.purpose, **c.mechanism.to_dict()} for c in ledger.charges],
-            "assumptions": list(assumptions),
+            "assumptions": _known(job, assumptions),
             "public": {
                 **asdict(spec),
                 "classes": list(spec.classes),
@@ -85,6 +69,16 @@ def certify(
             "samples": _samples(images),
         }
     )
+
+
+def _known(job: Job, assumptions: Iterable[str]) -> list[str]:
+    """Refused here, and not by the schema, whose message would repeat the sentence."""
+    stated = list(assumptions)
+    problem = statements.assumption_problem(stated, public=job.public is not None)
+    if problem is not None:
+        raise UsageError(f"Expected a ledger with the assumptions of every release; {problem}.",
+                         fix="let the method state nothing of its own with ledger.assume")  # fmt: skip
+    return stated
 
 
 def _samples(images: Images) -> dict[str, Any]:

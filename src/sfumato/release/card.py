@@ -2,21 +2,33 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 
 from sfumato.errors import printable
 from sfumato.release.certificate import Certificate
 
+_LICENCE = "license: unknown  # for the publisher to fill in, before renewing SHA256SUMS"  # as in the template
+_FILLED_IN = re.compile(r"license: [A-Za-z0-9.-]{1,60}(  # for the publisher to fill in, before renewing SHA256SUMS)?")
 _SIZES = ((10**3, "n<1K"), (10**4, "1K<n<10K"), (10**5, "10K<n<100K"), (10**6, "100K<n<1M"), (10**7, "1M<n<10M"))
 
 
 def render_card(certificate: Certificate, *, folders: bool) -> str:
     """README.md with the front matter that makes `datasets.load_dataset` open the folder as it is."""
+    images = certificate.samples.count + certificate.samples.transfer
+    sizes = (name for below, name in _SIZES if images < below)
+    return _template().render(
+        c=certificate, size_category=next(sizes, "n>10M"), folders=folders, mechanisms=_sentences(certificate)
+    )
+
+
+@functools.cache
+def _template() -> Template:
     # Markdown, not HTML: `plain` and `quoted` below do the escaping, where strings come from outside.
     room = Environment(
         loader=FileSystemLoader(Path(__file__).parent),
@@ -27,11 +39,24 @@ def render_card(certificate: Certificate, *, folders: bool) -> str:
         autoescape=False,  # noqa: S701
     )
     room.filters.update(plain=_plain, quoted=_quoted, number=_number)
-    images = certificate.samples.count + certificate.samples.transfer
-    sizes = (name for below, name in _SIZES if images < below)
-    return room.get_template("card.md.jinja").render(
-        c=certificate, size_category=next(sizes, "n>10M"), folders=folders, mechanisms=_sentences(certificate)
-    )
+    return room.get_template("card.md.jinja")
+
+
+def card_problem(text: str, certificate: Certificate, *, folders: bool) -> str | None:
+    """Where a card is not the one of its certificate; a licence identifier in the front matter is the publisher's.
+
+    Any other difference fails, whatever it says: a list of what a card must not contain is never complete. So the
+    template belongs to the release format, and cannot be changed without another number of the format.
+    """
+    expected, found = render_card(certificate, folders=folders).split("\n"), text.split("\n")
+    line = expected.index(_LICENCE)  # names in the front matter are quoted, so this is the template's own line
+    if len(found) > line and _FILLED_IN.fullmatch(found[line]):
+        found[line] = _LICENCE
+    if found == expected:
+        return None
+    pairs = zip(found, expected, strict=False)
+    differs = next((k for k, (one, other) in enumerate(pairs) if one != other), min(len(found), len(expected)))
+    return f"is not the card that the certificate gives (from line {differs + 1}; only the licence may be filled in)"
 
 
 def _sentences(certificate: Certificate) -> list[str]:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import math
 import stat
+from collections.abc import Collection
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     ConfigDict,
     Field,
@@ -19,6 +21,7 @@ from pydantic import (
 )
 
 from sfumato.errors import VerificationFailed, printable
+from sfumato.release import statements
 
 FORMAT: Final = "sfumato-release/1"
 LARGEST = 1 << 20  # bytes; an honest certificate has a few thousand
@@ -29,6 +32,19 @@ Scalar = bool | int | float | str | None
 Positive = Annotated[int, Field(ge=1, le=10**12)]
 Rounds = Annotated[int, Field(ge=1, le=10**8)]
 Noise = Annotated[float, Field(ge=0, le=1e12)] | None  # zero or null: no noise, so no guarantee
+_ACCOUNTANT = "PLD, dp-accounting "
+_VERSION = r"[0-9]{1,6}(\.[0-9]{1,6}){0,5}((a|b|rc|\.post|\.dev)[0-9]{1,6}){0,3}"  # a number and never a word
+
+
+def _known(texts: Collection[str]) -> AfterValidator:
+    """One of these texts and no other: whoever reads a certificate takes them for ours."""
+
+    def check(text: str) -> str:
+        if text not in texts:
+            raise ValueError(f"expected {' or '.join(repr(known) for known in texts)}, got another text")
+        return text
+
+    return AfterValidator(check)
 
 
 class _Closed(BaseModel):
@@ -44,9 +60,14 @@ class Guarantee(_Closed):
     epsilon: Annotated[float, Field(ge=0)] | None
     delta: Annotated[float, Field(ge=0, lt=1)]
     epsilon_rdp: Annotated[float, Field(ge=0)] | None
-    adjacency: Text
-    unit: Text
-    accountant: Text
+    adjacency: Annotated[str, _known((statements.ADJACENCY,))]
+    unit: Annotated[str, _known((statements.UNIT,))]
+    accountant: Annotated[str, Field(pattern=f"^{_ACCOUNTANT}{_VERSION}$")]
+
+    @property
+    def accounting_version(self) -> str:
+        """Of the library that counted."""
+        return self.accountant.removeprefix(_ACCOUNTANT)
 
     @model_validator(mode="after")
     def _level_and_epsilon_agree(self) -> Self:
@@ -117,9 +138,15 @@ class Method(_Closed):
 class NoiseSource(_Closed):
     """Where the randomness came from; private means that nobody can draw it again."""
 
-    source: Text
+    source: Annotated[str, _known(tuple(statements.NOISE_SOURCES))]
     private: bool
-    lattice_bits: Annotated[int, Field(ge=0, le=1024)]
+    lattice_bits: Annotated[int, Field(ge=statements.LATTICE_BITS, le=statements.LATTICE_BITS)]
+
+    @model_validator(mode="after")
+    def _source_and_private_agree(self) -> Self:
+        if self.private != statements.NOISE_SOURCES[self.source]:
+            raise ValueError("expected noise to be called private exactly where its source is, got the opposite")
+        return self
 
 
 class Samples(_Closed):
@@ -155,6 +182,16 @@ class Certificate(_Closed):
     ]  # (epsilon, delta) points of the privacy curve
     versions: Annotated[dict[Name, Name], Field(max_length=100)]
     samples: Samples
+
+    @model_validator(mode="after")
+    def _statements_agree(self) -> Self:
+        problem = statements.assumption_problem(self.assumptions, public=self.public.public_data is not None)
+        if problem is not None:
+            raise ValueError(problem)
+        counted_by = self.guarantee.accounting_version
+        if self.versions.get("dp-accounting", counted_by) != counted_by:
+            raise ValueError("expected one version of dp-accounting in versions and in accountant, got two")
+        return self
 
     @property
     def certified(self) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from sfumato.errors import SfumatoError, printable
 from sfumato.release import layout
+from sfumato.release.card import card_problem
 from sfumato.release.certificate import Certificate
 from sfumato.release.read import record_batches
 from sfumato.release.sums import entries, sums_problems
@@ -62,17 +62,9 @@ def check_pictures(folder: Path, certificate: Certificate) -> list[Check]:
 
 def _card(folder: Path, certificate: Certificate) -> str | list[str]:
     text = layout.read_regular(folder / layout.CARD, most=1 << 20).decode("utf-8")
-    guarantee = certificate.guarantee
-    problems = []
-    if re.search(r"data:[a-z]+/|(?<!\\)<\s*(script|iframe|object|embed|img|svg)\b", text, re.IGNORECASE):
-        problems.append(f"{layout.CARD} embeds data or active content")
-    if certificate.certified:
-        claim = f"Epsilon **{guarantee.epsilon:.4g}** at delta **{guarantee.delta:.4g}**"
-    else:
-        claim = "NOT PRIVATE"
-    if claim not in text:
-        problems.append(f"{layout.CARD} does not say {claim!r} as the certificate does")
-    return problems or "says the same as the certificate"
+    exported = any(layout.exported(name) for name, _ in entries(folder))
+    problem = card_problem(text, certificate, folders=exported)
+    return [f"{layout.CARD} {problem}"] if problem else "the one that the certificate gives"
 
 
 def _preview(folder: Path) -> str | list[str]:

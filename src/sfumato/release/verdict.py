@@ -23,7 +23,7 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """All checks of one release, and the public facts it states."""
+    """All checks of one release, and the facts that were counted or checked in them."""
 
     path: Path
     checks: tuple[Check, ...]
@@ -69,18 +69,19 @@ class Verdict:
         f = self.facts
         lines = _wrapped(
             "Guaranteed: ",
-            f"({f['epsilon']:.4g}, {f['delta']:.2g})-differential privacy for {f['unit']} ({f['adjacency']}), spent on "
-            f"{f['questions']}. Taking one private image away changes the odds of anything that is inferred from the "
-            f"release by a factor of at most e^{f['epsilon']:.3g}, except with probability {f['delta']:.2g}.",
+            f"({f['epsilon']:.4g}, {f['delta']:.3g})-differential privacy for {f['unit']} ({f['adjacency']}). "
+            "Taking one private image away changes the odds of anything that is inferred from the release by a factor "
+            f"of at most e^{f['epsilon']:.4g}, except with probability {f['delta']:.3g}.",
         )
         lines += _wrapped(
             "Against: ", "everyone who sees the release, whatever else they know, compute, or learn later."
         )
-        shown = f["assumptions"][:6]
-        more = [f"and {len(f['assumptions']) - 6} more in certificate.json"] if len(f["assumptions"]) > 6 else []
         lines.append("Assuming:")
-        for text in [*shown, *more]:
+        for text in f["assumptions"]:
             lines += _wrapped("  - ", text)
+        lines += _wrapped(
+            "Stated in certificate.json: ", "what was asked of the data, by which method, of how many records."
+        )
         lines.append("Not checkable here, because a release is not signed:")
         for text in (
             "that nobody rewrote the whole folder consistently (compare SHA256SUMS over a channel you trust);",

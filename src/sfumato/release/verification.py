@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from sfumato.errors import UsageError
-from sfumato.release import layout
+from sfumato.release import layout, statements
 from sfumato.release.certificate import Certificate, read_certificate
-from sfumato.release.claim import check_claim
+from sfumato.release.claim import Claim, rounded_up
 from sfumato.release.contents import attempt, check_files, check_pictures, check_table
 from sfumato.release.verdict import Check, Verdict
 
@@ -29,8 +29,9 @@ def verify(folder: Path | str) -> Verdict:
     certificate = found[0]
     checks += check_pictures(path, certificate)
     checks += check_table(path, certificate)
-    checks += check_claim(certificate)
-    return Verdict(path, tuple(checks), _facts(certificate))
+    claim = Claim(certificate)
+    checks += claim.checks()
+    return Verdict(path, tuple(checks), _facts(certificate, claim, all(check.ok for check in checks)))
 
 
 def _certificate(path: Path, found: list[Certificate]) -> str | list[str]:
@@ -40,20 +41,18 @@ def _certificate(path: Path, found: list[Certificate]) -> str | list[str]:
     return f"{found[0].format}, every field known"
 
 
-def _facts(certificate: Certificate) -> dict[str, Any]:
-    guarantee = certificate.guarantee
-    count = len(certificate.mechanisms)
-    rounds = sum(m.rounds for m in certificate.mechanisms)
+def _facts(certificate: Certificate, claim: Claim, holds: bool) -> dict[str, Any]:
+    """What was counted or checked here, and our own sentences; of a claim that does not hold, its level alone."""
+    if not holds:
+        return {"level": certificate.guarantee.level}
     return {
-        "level": guarantee.level,
-        "epsilon": guarantee.epsilon,
-        "delta": guarantee.delta,
-        "epsilon_rdp": guarantee.epsilon_rdp,
-        "adjacency": guarantee.adjacency,
-        "unit": guarantee.unit,
-        "method": certificate.method.name,
+        "level": certificate.guarantee.level,
+        "epsilon": claim.epsilon,
+        "delta": rounded_up(certificate.guarantee.delta, 3),
+        "epsilon_rdp": claim.epsilon_rdp,
+        "adjacency": statements.ADJACENCY,
+        "unit": statements.UNIT,
         "images": certificate.samples.count,
         "images_for_transfer": certificate.samples.transfer,
-        "questions": f"{count} mechanism{'s' if count != 1 else ''} with {rounds:,} round{'s' if rounds != 1 else ''}",
-        "assumptions": list(certificate.assumptions),
+        "assumptions": statements.assumptions(public=certificate.public.public_data is not None),
     }

@@ -97,10 +97,9 @@ def _page(release: Path) -> str:
     folders = layout.class_folders(certificate.public.classes)
     return room.get_template("public.html.jinja").render(
         c=certificate,
-        title=_stated(card, "pretty_name") or f"Synthetic images by {certificate.method.name}",
-        licence=_stated(card, "license"),
+        title=f"Synthetic images by {certificate.method.name}",
+        licence=_licence(card),
         promise=_promise(certificate) if certificate.certified else None,
-        zero_out=certificate.guarantee.adjacency.startswith("zero-out"),
         asked=[_asked(asked.model_dump()) for asked in certificate.mechanisms],
         curve=_curve(certificate),
         preview=base64.b64encode(picture).decode(),
@@ -124,16 +123,10 @@ def _certificate(release: Path) -> Certificate:
     return certificate
 
 
-def _stated(card: str, field: str) -> str | None:
-    """A line of the card's front matter, which is the publisher's to fill in; None where it is not known."""
-    front = card.split("\n---\n", 1)[0]
-    found = re.search(rf"^{field}:[ \t]*(.*?)(?:[ \t]+#.*)?$", front, re.MULTILINE)
-    value = found[1] if found else ""
-    try:
-        value = str(json.loads(value))
-    except ValueError:  # a YAML scalar without quotation marks
-        value = value.strip("'")
-    return None if value in ("", "unknown") else value
+def _licence(card: str) -> str | None:
+    """The line of the card that is the publisher's to fill in; None where that was not done."""
+    found = re.search(r"^license: ([A-Za-z0-9.-]+)", card, re.MULTILINE)
+    return None if found is None or found[1] == "unknown" else found[1]
 
 
 def _promise(certificate: Certificate) -> dict[str, Any]:
