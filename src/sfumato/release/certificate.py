@@ -31,7 +31,7 @@ Name = Annotated[str, Field(min_length=1, max_length=200)]
 Scalar = bool | int | float | str | None
 Positive = Annotated[int, Field(ge=1, le=10**12)]
 Rounds = Annotated[int, Field(ge=1, le=10**8)]
-Noise = Annotated[float, Field(ge=0, le=1e12)] | None  # zero or null: no noise, so no guarantee
+Noise = Annotated[float, Field(ge=0, le=1e8)] | None  # as much as can be drawn; zero or null: no guarantee
 _ACCOUNTANT = "PLD, dp-accounting "
 _VERSION = r"[0-9]{1,6}(\.[0-9]{1,6}){0,5}((a|b|rc|\.post|\.dev)[0-9]{1,6}){0,3}"  # a number and never a word
 
