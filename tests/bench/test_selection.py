@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from release.making import make_certificate
 from sfumato import data
@@ -96,7 +97,7 @@ def test_an_answer_is_not_taken_for_that_of_other_images(release: Path) -> None:
     train = train.rows(train.labels.new_tensor(range(len(train))).flip(0))
     shutil.rmtree(release)
     write_release(release, train, make_certificate(train))
-    with pytest.raises(UsageError, match=BEFORE + "candidates of the same names with other weights"):
+    with pytest.raises(UsageError, match=BEFORE + "candidates of the same names from other images or lessons"):
         select_classifier(release, "digits", epsilon=0.5, **ONE)
     assert kept(release) == before
 
@@ -113,6 +114,19 @@ def test_an_answer_is_not_taken_for_that_of_other_records(release: Path, tmp_pat
     shutil.move(first, tmp_path / "moved.npz")
     again = select_classifier(release, "digits", epsilon=0.5, validation=str(tmp_path / "moved.npz"), **ONE)
     assert again.details["candidate"] == score.details["candidate"]
+    assert kept(release) == before
+
+
+def test_another_number_of_threads_finds_the_old_answer(release: Path) -> None:
+    """It changes the last digits of the weights, and the question is the same."""
+    first = select_classifier(release, "digits", epsilon=0.05, **ONE)
+    before, threads = kept(release), torch.get_num_threads()
+    try:
+        torch.set_num_threads(3)
+        again = select_classifier(release, "digits", epsilon=0.05, **ONE)
+    finally:
+        torch.set_num_threads(threads)
+    assert again.details["candidate"] == first.details["candidate"]
     assert kept(release) == before
 
 

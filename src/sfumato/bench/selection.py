@@ -28,6 +28,8 @@ from sfumato.networks.judging import comparable
 from sfumato.networks.student import Lesson, Student, lessons_of, predict, train
 from sfumato.privacy import Budget, Ledger, NoisyChoice, PrivateImages
 from sfumato.release import read_release
+from sfumato.release.layout import SUMS
+from sfumato.release.sums import sha256
 from sfumato.values import Images, Score, Source
 
 LEAKY = "selected-by-test-max (leaky, for comparison)"
@@ -41,6 +43,7 @@ class Candidate:
     name: str
     last: bool
     student: Student
+    origin: str  # the same for the same release, lesson and seed
 
 
 def select_classifier(
@@ -63,7 +66,7 @@ def select_classifier(
     lab = Lab.beside(release.path.absolute())
     with lab:
         read_scores(lab.folder)  # a foreign table is refused before the work
-        candidates = _train(lessons, archs, seeds, looks, images_seen)
+        candidates = _train(release.path, lessons, archs, seeds, looks, images_seen)
         chosen = charged_choice(
             candidates, lab.folder / "selection", validation or real, reading, release.images, epsilon
         )
@@ -84,17 +87,18 @@ def _split(images: Images) -> tuple[Images, Images]:
 
 
 def _train(
-    lessons: Images, archs: Sequence[str], seeds: Sequence[int], looks: int, images_seen: float | None
+    release: Path, lessons: Images, archs: Sequence[str], seeds: Sequence[int], looks: int, images_seen: float | None
 ) -> list[Candidate]:
     candidates: list[Candidate] = []
     for arch in archs:
         changes = {} if images_seen is None else {"images_seen": images_seen}
         lesson = Lesson.short(arch, soft=lessons.logits is not None, **changes)
         for seed in seeds:
+            origin = origin_of(release, lesson, seed)
 
-            def keep(done: float, student: Student, arch: str = arch, seed: int = seed) -> None:
+            def keep(done: float, student: Student, arch: str = arch, seed: int = seed, origin: str = origin) -> None:
                 name = f"{arch}, seed {seed}, after {done:.0%}"
-                candidates.append(Candidate(name, done == 1, _copy(student)))
+                candidates.append(Candidate(name, done == 1, _copy(student), origin))
 
             train(lessons, lesson, seed=seed, what=f"{arch}, seed {seed}", watch=keep, looks=looks)
     return candidates
@@ -102,6 +106,16 @@ def _train(
 
 def _copy(student: Student) -> Student:
     return copy.deepcopy(student).eval().requires_grad_(False)
+
+
+def origin_of(release: Path, lesson: Lesson, seed: int) -> str:
+    """A digest of what a classifier is made from.
+
+    Not of its weights, whose last digits depend on the machine and its number of threads: who resumes elsewhere must
+    find the answer that was paid for. All of it is of the release, so it tells nothing of the records that choose.
+    """
+    told = [sha256(release / SUMS), asdict(lesson), seed]
+    return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
 
 
 def charged_choice(
@@ -144,7 +158,7 @@ def _remember(folder: Path, candidates: Sequence[Candidate], where: str, source:
     """Write down what is asked of whom: an answer that is kept here must not be taken for that of another question."""
     asked = {
         "candidates": [c.name for c in candidates],
-        "weights": _digest(candidates),
+        "origins": [c.origin for c in candidates],
         "data": content_of(where),
         "spec": asdict(source.spec),
     }
@@ -173,17 +187,7 @@ def _difference(path: Path, asked: dict[str, Any]) -> str:
         return "a note that cannot be read"
     if {"data", "spec"} & other:
         return "other data"
-    return "other candidates" if "candidates" in other else "candidates of the same names with other weights"
-
-
-def _digest(candidates: Sequence[Candidate]) -> str:
-    """The same for the same weights, which come from the release and so tell nothing of the records that choose."""
-    seen = hashlib.sha256()
-    for candidate in candidates:
-        for name, value in candidate.student.state_dict().items():
-            seen.update(f"{name} {value.dtype} {tuple(value.shape)}\n".encode())
-            seen.update(value.cpu().numpy().tobytes())
-    return seen.hexdigest()
+    return "other candidates" if "candidates" in other else "candidates of the same names from other images or lessons"
 
 
 def _score(
