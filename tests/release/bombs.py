@@ -151,6 +151,10 @@ def _large_column(footer: dict[int, Any]) -> None:
     columns(footer)[0][6] = (_I64, 2 << 40)  # uncompressed size: a tebibyte, for a reader that makes room for it
 
 
+def _unknown_codec(footer: dict[int, Any]) -> None:
+    columns(footer)[0][4] = (5, 2 * 77)  # pyarrow ends the process when it is asked for its name
+
+
 def _list_without_end(contents: bytes) -> bytes:
     """A footer that announces nearly a million columns of a row group, and ends."""
     schema = bytes([0x19, 0x1C]) + _written(_STRUCT, {4: (_BINARY, b"schema")})
@@ -233,6 +237,7 @@ SHARDS: dict[str, tuple[Callable[[], bytes], str]] = {
     "row groups that share their bytes": (lambda: with_footer(_plain(), _again(2)), "bytes in common"),
     "many row groups that share their bytes": (lambda: with_footer(_plain(), _again(100)), "more values than"),
     "a large size in the footer": (lambda: with_footer(_plain(), _large_column), "is compressed"),
+    "a codec that nobody knows": (lambda: with_footer(_plain(), _unknown_codec), "is compressed"),
     "a large page": (lambda: _label_page(_plain(), _large_page), "a page of another size than its bytes"),
     "a page of many values": (lambda: _label_page(_plain(), _many_values), "30000000 values"),
     "a page in runs": (lambda: _label_page(_plain(), _in_runs), _LIES),

@@ -12,7 +12,7 @@ import io
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 from sfumato.errors import printable
 from sfumato.release.compact import Compact
@@ -30,12 +30,19 @@ _KEYS = {b"huggingface", b"ARROW:schema"}
 _VALUES = 400  # of a row group in the footer; four columns have less than half of that
 _SCHEMA_BYTES, _GROUP_BYTES = 1 << 20, 1 << 16  # of the footer: beside the class names, and for a row group
 _HEADER_BYTES = 1 << 16  # of a page; its statistics hold a smallest and a largest value of up to 4096 bytes
-_DATA_PAGE, _PLAIN, _RLE = 0, 0, 3  # numbers of the Parquet format
-_PLAIN_BYTES = {"INT64": 8, "FLOAT": 4}  # of a value; others have a length that differs
+# Numbers of the Parquet format. They are read here and not by pyarrow, which ends the process at an unknown codec.
+_UNCOMPRESSED, _DATA_PAGE, _PLAIN, _RLE = 0, 0, 0, 3
+_ROWS, _GROUPS, _FILE_PATH, _CHUNK_META, _DICTIONARY_OFFSET = 3, 4, 1, 3, 11
 
 
 class _Problem(Exception):
     """What a shard has that ours have not, as the rest of a sentence."""
+
+
+class _Column(NamedTuple):
+    name: str
+    width: int  # bytes of a value, where all have the same
+    values: int = 1  # of a row
 
 
 def record_batches(shard: Path, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
@@ -66,10 +73,10 @@ def shard_problem(shard: Path, schema: pa.Schema) -> str | None:
 
     try:
         with shard.open("rb") as raw:
-            end = _footer(raw, schema)
+            footer, start = _footer(raw, schema)
             with pq.ParquetFile(shard) as file:
                 _check_columns(file, schema)
-                _check_groups(raw, file.metadata, schema, end)
+            _check_groups(raw, footer, schema, start)
     except _Problem as problem:
         return f"{shard.name} {printable(problem)}"
     except Exception as error:  # noqa: BLE001  # a hostile file can make a reader raise anything
@@ -77,8 +84,8 @@ def shard_problem(shard: Path, schema: pa.Schema) -> str | None:
     return None
 
 
-def _footer(raw: BinaryIO, schema: pa.Schema) -> int:
-    """Where the footer begins, once it is known to hold no more than the row groups of such a file need."""
+def _footer(raw: BinaryIO, schema: pa.Schema) -> tuple[dict[int, Any], int]:
+    """The footer and where it begins, once it is known to hold no more than the row groups of such a file need."""
     size = os.fstat(raw.fileno()).st_size
     raw.seek(max(0, size - 8))
     tail = raw.read(8)
@@ -91,67 +98,54 @@ def _footer(raw: BinaryIO, schema: pa.Schema) -> int:
     if length > _SCHEMA_BYTES + 4 * names + _GROUP_BYTES * groups:
         raise _Problem(f"has a footer of {length} bytes, more than {groups} row groups need")
     raw.seek(size - 8 - length)
-    footer = Compact(raw.read(length), most=_VALUES * (1 + groups))
+    reader = Compact(raw.read(length), most=_VALUES * (1 + groups))
     try:
-        footer.struct()
+        footer = reader.struct()
     except ValueError as error:
         raise _Problem(f"has a broken footer: {error}") from None
-    if footer.at != length:
+    if reader.at != length:
         raise _Problem("has bytes behind its footer")
-    return size - 8 - length
+    return footer, size - 8 - length
 
 
-def _check_columns(file: pq.ParquetFile, expected: pa.Schema) -> None:
-    import pyarrow.parquet as pq
-
-    meta, schema = file.metadata, file.schema_arrow
-    strange = sorted(set(schema.names) - set(expected.names))
-    if strange:
-        raise _Problem(f"has a column {strange[0]!r} that does not belong there")
-    empty = io.BytesIO()
-    pq.ParquetWriter(empty, expected, **WRITTEN).close()
-    # Several types of Parquet become the same type of Arrow, so both are compared.
-    same = schema.equals(expected, check_metadata=True) and meta.schema.equals(pq.read_metadata(empty).schema)
-    if not same:
-        raise _Problem("has other columns, types, class names or metadata than the certificate")
-    if set(meta.metadata or {}) - _KEYS:
-        raise _Problem("has metadata that does not belong there")
-
-
-def _check_groups(raw: BinaryIO, meta: pq.FileMetaData, schema: pa.Schema, end: int) -> None:
-    at, rows = len(_MAGIC), 0
-    widths = [1, 1, 1]  # values of a row: picture, path, label
+def _check_groups(raw: BinaryIO, footer: dict[int, Any], schema: pa.Schema, end: int) -> None:
+    columns = [_Column("image.bytes", 0), _Column("image.path", 0), _Column("label", 8)]
     if "logits" in schema.names:
-        widths.append(schema.field("logits").type.list_size)
-    for number in range(meta.num_row_groups):
-        group = meta.row_group(number)
-        if not 0 < group.num_rows <= GROUP_ROWS:
-            raise _Problem(f"has a row group of {group.num_rows} rows, where 1 to {GROUP_ROWS} are allowed")
-        for column in range(meta.num_columns):
-            at = _check_chunk(raw, group.column(column), at, end, group.num_rows * widths[column])
-        rows += group.num_rows
-    if at != end or rows != meta.num_rows:
+        columns.append(_Column("logits", 4, schema.field("logits").type.list_size))
+    at, rows = len(_MAGIC), 0
+    for group in footer[_GROUPS]:
+        chunks, count = group[1], group[3]
+        if not 0 < count <= GROUP_ROWS:
+            raise _Problem(f"has a row group of {count} rows, where 1 to {GROUP_ROWS} are allowed")
+        if len(chunks) != len(columns):
+            raise _Problem(f"has {len(chunks)} columns in a row group, where {len(columns)} belong there")
+        for column, chunk in zip(columns, chunks, strict=True):
+            at = _check_chunk(raw, column, chunk, at, end, count * column.values)
+        rows += count
+    if at != end or rows != footer[_ROWS]:
         raise _Problem("has bytes or rows that belong to no row group")
 
 
-def _check_chunk(raw: BinaryIO, chunk: pq.ColumnChunkMetaData, start: int, end: int, values: int) -> int:
+def _check_chunk(raw: BinaryIO, column: _Column, chunk: dict[int, Any], start: int, end: int, values: int) -> int:
     """Where a column of a row group ends, after the headers of its pages were compared with what the footer says."""
-    if chunk.compression != "UNCOMPRESSED" or chunk.total_uncompressed_size != chunk.total_compressed_size:
+    meta = chunk[_CHUNK_META]
+    encodings, codec, stated, size, packed, offset = (meta[field] for field in (2, 4, 5, 6, 7, 9))
+    if codec != _UNCOMPRESSED or size != packed:
         raise _Problem("is compressed; a release's shards are not, so that none can be a bomb")
-    if chunk.has_dictionary_page or not set(chunk.encodings) <= {"PLAIN", "RLE"}:
-        raise _Problem(f"has pages in another encoding than plain ({', '.join(chunk.encodings)})")
-    stop = start + chunk.total_compressed_size
-    if chunk.file_path or chunk.data_page_offset != start or not start <= stop <= end:
+    if _DICTIONARY_OFFSET in meta or not set(encodings) <= {_PLAIN, _RLE}:
+        raise _Problem(f"has {column.name} in another encoding than plain")
+    stop = start + int(size)
+    if _FILE_PATH in chunk or offset != start or not start <= stop <= end:
         raise _Problem("has row groups with gaps between them or with bytes in common")
-    if chunk.num_values != values:
-        raise _Problem(f"has {chunk.num_values} values of {chunk.path_in_schema} for {values} places")
+    if stated != values:
+        raise _Problem(f"has {stated} values of {column.name} for {values} places")
     at, found = start, 0
     while at < stop:
-        at, count = _check_page(raw, at, stop, _PLAIN_BYTES.get(chunk.physical_type, 0))
+        at, count = _check_page(raw, at, stop, column.width)
         found += count
     if found != values:
         raise _Problem(f"has pages with {found} values where its footer states {values}")
-    return int(stop)
+    return stop
 
 
 def _check_page(raw: BinaryIO, at: int, stop: int, width: int) -> tuple[int, int]:
@@ -173,3 +167,20 @@ def _check_page(raw: BinaryIO, at: int, stop: int, width: int) -> tuple[int, int
     if count < 0 or count * width > size:
         raise _Problem(f"has a page that states {count} values in {size} bytes: rows without bytes of their own")
     return after, count
+
+
+def _check_columns(file: pq.ParquetFile, expected: pa.Schema) -> None:
+    import pyarrow.parquet as pq
+
+    meta, schema = file.metadata, file.schema_arrow
+    strange = sorted(set(schema.names) - set(expected.names))
+    if strange:
+        raise _Problem(f"has a column {strange[0]!r} that does not belong there")
+    empty = io.BytesIO()
+    pq.ParquetWriter(empty, expected, **WRITTEN).close()
+    # Several types of Parquet become the same type of Arrow, so both are compared.
+    same = schema.equals(expected, check_metadata=True) and meta.schema.equals(pq.read_metadata(empty).schema)
+    if not same:
+        raise _Problem("has other columns, types, class names or metadata than the certificate")
+    if set(meta.metadata or {}) - _KEYS:
+        raise _Problem("has metadata that does not belong there")
