@@ -5,8 +5,10 @@ from __future__ import annotations
 import io
 import json
 import os
+import struct
 import subprocess
 import sys
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,8 +20,7 @@ from PIL import Image, PngImagePlugin
 from release.making import edit_certificate, edit_table, make_certificate, make_images, renew_sums
 from sfumato.errors import UsageError, VerificationFailed
 from sfumato.privacy import GaussianSum, NoisyChoice, ShardedAnswers
-from sfumato.release import Verdict, verify, write_release
-from sfumato.release import contents as contents_module
+from sfumato.release import Verdict, read_release, verify, write_release
 
 
 def failed(folder: Path) -> dict[str, str]:
@@ -61,9 +62,20 @@ def test_it_needs_no_torch_and_takes_seconds(pristine: Path) -> None:
     subprocess.run([sys.executable, "-c", script, str(pristine)], check=True, timeout=60)
 
 
-def test_many_images_are_sampled_and_it_is_said(pristine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(contents_module, "UNPACKED", 10)
-    assert any("every 4th decoded" in check.detail for check in verify(pristine).checks)
+def test_bytes_behind_the_pixels_of_any_of_many_images_are_found(tmp_path: Path) -> None:
+    """Of so many images, every second used to be looked at by its header alone."""
+    images = make_images(count=2600, side=2)
+    folder = write_release(tmp_path / "r", images, make_certificate(images))
+    honest = next((folder / "data").iterdir()).read_bytes()
+    for number, spoil in ((1, _longer), (1235, _after_the_end), (2599, _other_checksum)):
+        next((folder / "data").iterdir()).write_bytes(honest)
+        edit_table(folder, _one(number, spoil), row_group_size=1000)
+        renew_sums(folder)
+        found = failed(folder)
+        assert found.keys() == {"images"}
+        assert found["images"].startswith(f"image {number} ")
+        with pytest.raises(VerificationFailed, match="an image that"):
+            read_release(folder)
 
 
 def test_flipping_any_byte_of_a_shard_is_noticed(release: Path) -> None:
@@ -111,7 +123,7 @@ TAMPERING = [
     ("height", _set("public", "height", 9), {"images"}),
     ("channels", _set("public", "channels", 3), {"images"}),
     ("class names", _set("public", "classes", ["a", "b", "c"]), {"columns"}),
-    ("fewer classes", _set("public", "classes", ["zero", "T-shirt/top"]), {"columns", "labels"}),
+    ("fewer classes", _set("public", "classes", ["zero", "T-shirt/top"]), {"columns", "rows"}),
     ("format", _set("format", "sfumato-release/9"), {"certificate"}),
     ("extra field", _set("accuracy_on_real_data", 0.9), {"certificate"}),
 ]
@@ -231,8 +243,41 @@ def _images(change: Callable[[int, dict[str, Any]], dict[str, Any]]) -> Callable
     return edit
 
 
+def _one(number: int, change: Callable[[bytes], bytes | None]) -> Callable[[Any], Any]:
+    return _images(lambda i, row: {"bytes": change(row["bytes"]) if i == number else row["bytes"], "path": None})
+
+
 def _seventh(change: Callable[[bytes], bytes | None]) -> Callable[[Any], Any]:
-    return _images(lambda i, row: {"bytes": change(row["bytes"]) if i == 7 else row["bytes"], "path": None})
+    return _one(7, change)
+
+
+def _body(change: Callable[[bytes], bytes]) -> Callable[[bytes], bytes]:
+    """Another IDAT, with the checksum that belongs to it."""
+
+    def edit(png: bytes) -> bytes:
+        at = png.index(b"IDAT")
+        (length,) = struct.unpack_from(">I", png, at - 4)
+        chunk = b"IDAT" + change(png[at + 4 : at + 4 + length])
+        sealed = struct.pack(">I", len(chunk) - 4) + chunk + struct.pack(">I", zlib.crc32(chunk))
+        return png[: at - 4] + sealed + png[at + 8 + length :]
+
+    return edit
+
+
+def _filtered(stream: bytes) -> bytes:
+    rows = bytearray(zlib.decompress(stream))
+    rows[9] = 5
+    return zlib.compress(rows)
+
+
+def _with_dictionary(stream: bytes) -> bytes:
+    packer = zlib.compressobj(zdict=b"agreed")
+    return packer.compress(zlib.decompress(stream)) + packer.flush()
+
+
+_longer = _body(lambda stream: zlib.compress(zlib.decompress(stream) + b"secret"))
+_after_the_end = _body(lambda stream: stream + b"secret")
+_other_checksum = _body(lambda stream: stream[:-4] + b"hide")
 
 
 def _labels(table: Any) -> Any:
@@ -252,6 +297,14 @@ TABLES: list[tuple[str, Callable[[Any], Any], str, str]] = [
     ("not a picture", _seventh(lambda png: b"GIF89a" + png), "images", "image 7 is not a PNG"),
     ("cut", _seventh(lambda png: png[:-20]), "images", "image 7 is a broken PNG"),
     ("empty", _seventh(lambda png: b""), "images", "image 7 is not a PNG"),
+    ("bytes after the pixels", _seventh(_longer), "images", "image 7 holds more bytes than its pixels"),
+    ("bytes after the stream", _seventh(_after_the_end), "images", "image 7 does not decompress (there are bytes"),
+    ("another checksum", _seventh(_other_checksum), "images", "image 7 does not decompress"),
+    ("half a stream", _seventh(_body(lambda z: z[:-5])), "images", "image 7 does not decompress (it ends too early"),
+    ("no stream", _seventh(_body(lambda z: b"")), "images", "image 7 does not decompress (it ends too early"),
+    ("dictionary", _seventh(_body(_with_dictionary)), "images", "image 7 does not decompress"),
+    ("window", _seventh(_body(lambda z: b"\x88\x1c" + z[2:])), "images", "image 7 does not decompress"),
+    ("filter", _seventh(_body(_filtered)), "images", "image 7 is a broken PNG (a row has an unknown filter)"),
     ("null", _seventh(lambda png: None), "images", "image 7 is not a PNG"),
     ("file names", _images(lambda i, row: {**row, "path": "anna.png"}), "images", "path"),
     ("extra column", lambda t: t.append_column("owner", pa.array(["anna"] * len(t))), "columns", "'owner'"),

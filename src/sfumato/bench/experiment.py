@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from dataclasses import asdict, dataclass, field, replace
 from importlib.metadata import version
@@ -13,7 +12,7 @@ from sfumato import contracts, data
 from sfumato.bench.cell import CellJob, sentence
 from sfumato.bench.engines import Engine, local
 from sfumato.bench.figures import draw_curve, draw_pictures
-from sfumato.bench.lab import Lab
+from sfumato.bench.lab import Lab, content_of
 from sfumato.bench.live import watching
 from sfumato.bench.recipe import Cell, Row, read_recipe, rows_of, written
 from sfumato.bench.recipe_format import Entry, ProfileName, Recipe
@@ -54,7 +53,7 @@ class Shelf:
         """The same for the same files, wherever they lie: this tells cells of one private data set."""
         where = self.find(name)[0]
         if where not in self.contents:
-            self.contents[where] = _content(Path(where)) if Path(where).exists() else f"sfumato's {where}"
+            self.contents[where] = content_of(where)
         return self.contents[where]
 
     def _look(self, name: str) -> tuple[str, Reading]:
@@ -227,17 +226,6 @@ class Experiment:
         channels, side = released.pixels.shape[1], released.pixels.shape[2]
         look = Reading(size=side, mode="grey" if channels == 1 else "colour")
         return row.name, private, released, None if job.public is None else data.load(job.public, look)
-
-
-def _content(path: Path) -> str:
-    """A digest of a file, or of the names and sizes of the files in a folder."""
-    seen = hashlib.sha256()
-    if path.is_file():
-        with path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
-    for inner in sorted(p for p in path.rglob("*") if p.is_file()):
-        seen.update(f"{inner.relative_to(path)} {inner.stat().st_size}\n".encode())
-    return seen.hexdigest()
 
 
 def _plan_text(planned: list[dict[str, Any]]) -> str:

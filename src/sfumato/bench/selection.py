@@ -8,18 +8,19 @@ may choose, and private validation records may be asked once, for all candidates
 from __future__ import annotations
 
 import copy
+import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
 from sfumato import data
 from sfumato.bench.evaluate import judged_on, reference_for
-from sfumato.bench.lab import Lab
+from sfumato.bench.lab import Lab, content_of
 from sfumato.bench.scores import Entry, add_scores, read_scores
 from sfumato.contracts import Reading
 from sfumato.errors import DataError, UsageError
@@ -27,7 +28,9 @@ from sfumato.networks.judging import comparable
 from sfumato.networks.student import Lesson, Student, lessons_of, predict, train
 from sfumato.privacy import Budget, Ledger, NoisyChoice, PrivateImages
 from sfumato.release import read_release
-from sfumato.values import Images, Score
+from sfumato.release.layout import SUMS
+from sfumato.release.sums import sha256
+from sfumato.values import Images, Score, Source
 
 LEAKY = "selected-by-test-max (leaky, for comparison)"
 KEPT = 10  # one released image in so many is kept apart for the rule that chooses by released images
@@ -40,6 +43,7 @@ class Candidate:
     name: str
     last: bool
     student: Student
+    origin: str  # the same for the same release, lesson and seed
 
 
 def select_classifier(
@@ -51,7 +55,7 @@ def select_classifier(
 
     The charged choice costs `epsilon` (delta 0) for the records of `validation`; without one the training records
     are asked again, and then the choice costs `epsilon` on top of the release. Data that is asked once is never
-    asked again: the same call finds its old answer in the lab.
+    asked again: the same call finds its old answer in the lab, and one with other candidates or data is refused.
     """
     release = read_release(Path(folder))
     reading = reading or Reading()
@@ -62,7 +66,7 @@ def select_classifier(
     lab = Lab.beside(release.path.absolute())
     with lab:
         read_scores(lab.folder)  # a foreign table is refused before the work
-        candidates = _train(lessons, archs, seeds, looks, images_seen)
+        candidates = _train(release.path, lessons, archs, seeds, looks, images_seen)
         chosen = charged_choice(
             candidates, lab.folder / "selection", validation or real, reading, release.images, epsilon
         )
@@ -83,17 +87,18 @@ def _split(images: Images) -> tuple[Images, Images]:
 
 
 def _train(
-    lessons: Images, archs: Sequence[str], seeds: Sequence[int], looks: int, images_seen: float | None
+    release: Path, lessons: Images, archs: Sequence[str], seeds: Sequence[int], looks: int, images_seen: float | None
 ) -> list[Candidate]:
     candidates: list[Candidate] = []
     for arch in archs:
         changes = {} if images_seen is None else {"images_seen": images_seen}
         lesson = Lesson.short(arch, soft=lessons.logits is not None, **changes)
         for seed in seeds:
+            origin = origin_of(release, lesson, seed)
 
-            def keep(done: float, student: Student, arch: str = arch, seed: int = seed) -> None:
+            def keep(done: float, student: Student, arch: str = arch, seed: int = seed, origin: str = origin) -> None:
                 name = f"{arch}, seed {seed}, after {done:.0%}"
-                candidates.append(Candidate(name, done == 1, _copy(student)))
+                candidates.append(Candidate(name, done == 1, _copy(student), origin))
 
             train(lessons, lesson, seed=seed, what=f"{arch}, seed {seed}", watch=keep, looks=looks)
     return candidates
@@ -101,6 +106,16 @@ def _train(
 
 def _copy(student: Student) -> Student:
     return copy.deepcopy(student).eval().requires_grad_(False)
+
+
+def origin_of(release: Path, lesson: Lesson, seed: int) -> str:
+    """A digest of what a classifier is made from.
+
+    Not of its weights, whose last digits depend on the machine and its number of threads: who resumes elsewhere must
+    find the answer that was paid for. All of it is of the release, so it tells nothing of the records that choose.
+    """
+    told = [sha256(release / SUMS), asdict(lesson), seed]
+    return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
 
 
 def charged_choice(
@@ -113,6 +128,7 @@ def charged_choice(
     source = data.open_source(where, Reading(size=height if height == width else None, mode=mode,
                                              label=reading.label, classes=released.classes))  # fmt: skip
     budget = Budget.of(epsilon, count=source.spec.count)
+    _remember(folder, candidates, where, source)
     try:
         ledger = Ledger(budget, folder / "ledger.jsonl")
     except UsageError as error:
@@ -134,6 +150,44 @@ def charged_choice(
             private.close()
     finally:
         ledger.close()
+        if not ledger.charges:
+            Lab(folder).forget()  # what was not paid for binds nobody
+
+
+def _remember(folder: Path, candidates: Sequence[Candidate], where: str, source: Source) -> None:
+    """Write down what is asked of whom: an answer that is kept here must not be taken for that of another question."""
+    asked = {
+        "candidates": [c.name for c in candidates],
+        "origins": [c.origin for c in candidates],
+        "data": content_of(where),
+        "spec": asdict(source.spec),
+    }
+    path, got = folder / "run.json", ""
+    if not path.exists() and (folder / "ledger.jsonl").exists():
+        got = "one without a note of what was asked"
+    else:
+        try:
+            Lab(folder).remember(asked)
+        except UsageError:
+            got = _difference(path, asked)
+    if got:
+        raise UsageError(
+            f"Expected the candidates and the data of the choice that was made here before, got {got}.",
+            where=path,
+            fix="use the release, settings and data of that choice to see its answer again; another choice costs its "
+            "records again, on top of the first, and needs a copy of the release in another folder",
+        )
+
+
+def _difference(path: Path, asked: dict[str, Any]) -> str:
+    try:
+        known, now = json.loads(path.read_text("utf-8")), json.loads(json.dumps(asked))
+        other = {name for name in now if known.get(name) != now[name]}
+    except (ValueError, AttributeError):
+        return "a note that cannot be read"
+    if {"data", "spec"} & other:
+        return "other data"
+    return "other candidates" if "candidates" in other else "candidates of the same names from other images or lessons"
 
 
 def _score(

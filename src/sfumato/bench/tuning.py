@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from sfumato.bench.cell import CellJob
 from sfumato.bench.recipe import Cell, Row
 from sfumato.bench.recipe_format import Tuning
-from sfumato.bench.selection import Candidate, charged_choice
+from sfumato.bench.selection import Candidate, charged_choice, origin_of
 from sfumato.bench.store import PUBLIC_TRIAL, Stored
 from sfumato.data import open_source
 from sfumato.errors import DataError, UsageError
@@ -109,10 +109,11 @@ def _charged(experiment: Experiment, tuning: Tuning, name: str, group: list[Row]
         with stored.lab as lab:
             releases = [read_release(cell.release).images for cell in cells]
             students = []
-            for row, images in zip(group, releases, strict=True):
+            for row, cell, images in zip(group, cells, releases, strict=True):
                 lessons = lessons_of(images)
                 lesson = Lesson.short("small-cnn", soft=lessons.logits is not None)
-                students.append(Candidate(_axes(row), True, train(lessons, lesson, seed=0, what=_axes(row))))
+                student = train(lessons, lesson, seed=0, what=_axes(row))
+                students.append(Candidate(_axes(row), True, student, origin_of(cell.release, lesson, 0)))
             number = charged_choice(students, lab.folder, job.data, job.reading, releases[0], tuning.epsilon)
             stored.add("chosen", {"value": _axes(group[number])})
     return Choice(name, str(stored.measures()["chosen"]["value"]), {}, f"epsilon {tuning.epsilon:g}")

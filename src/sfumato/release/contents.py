@@ -12,15 +12,13 @@ from sfumato.errors import SfumatoError, printable
 from sfumato.release import layout
 from sfumato.release.card import card_problem
 from sfumato.release.certificate import Certificate
-from sfumato.release.read import record_batches
+from sfumato.release.shards import record_batches, shard_problem
 from sfumato.release.sums import entries, sums_problems
 from sfumato.release.verdict import Check
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-UNPACKED = 2000  # images that are fully decoded, spread evenly, where there are more
-_PARQUET_KEYS = {b"huggingface", b"ARROW:schema"}
 _SEVERAL = 3  # problems named in one detail
 
 
@@ -69,7 +67,7 @@ def _card(folder: Path, certificate: Certificate) -> str | list[str]:
 
 def _preview(folder: Path) -> str | list[str]:
     raw = layout.read_regular(folder / layout.PREVIEW, most=1 << 26)
-    problem = layout.png_problem(raw, channels=3, size=None, unpack=False)
+    problem = layout.png_problem(raw, channels=3, size=None)
     return [f"{layout.PREVIEW} {problem}"] if problem else "a plain picture without hidden parts"
 
 
@@ -97,47 +95,43 @@ def check_table(folder: Path, certificate: Certificate) -> list[Check]:
         Check("transfer", False, f"there are files in {layout.TRANSFER}/, where the certificate states no such images")
     ]  # fmt: skip
     for subset in subsets:
-        checks.append(attempt(f"{subset.prefix}columns", partial(_columns, folder, certificate, subset)))
-        checks += _Rows(folder, certificate, subset).checks()
+        table = _Table(folder, certificate, subset)
+        checks.append(attempt(f"{subset.prefix}columns", partial(_columns, table)))
+        checks += _Rows(table).checks()
     return checks
 
 
-def _columns(folder: Path, certificate: Certificate, subset: Subset) -> str | list[str]:
-    import pyarrow.parquet as pq
+class _Table:
+    """The shards of a subset, each with what is wrong with it."""
 
-    shards, problems = layout.shards(folder, subset=subset.name), []
-    numbered = [layout.shard_name(i, len(shards), subset=subset.name) for i in range(len(shards))]
-    if [f"{subset.name}/{p.name}" for p in shards] != numbered:
-        problems.append(f"the shards in {subset.name}/ are not numbered without gaps")
-    for shard in shards:
-        with pq.ParquetFile(shard) as file:
-            meta, schema = file.metadata, file.schema_arrow
-        classes = certificate.public.classes
-        expected = layout.parquet_schema(classes, len(classes) if subset.soft else None)
-        strange = sorted(set(schema.names) - set(expected.names))
-        if strange:
-            problems.append(f"{shard.name} has a column {printable(strange[0])!r} that does not belong there")
-        elif not schema.equals(expected, check_metadata=True):
-            problems.append(f"{shard.name} has other columns, types, class names or metadata than the certificate")
-        if set(meta.metadata or {}) - _PARQUET_KEYS:
-            problems.append(f"{shard.name} has metadata that does not belong there")
-        groups = (meta.row_group(g) for g in range(meta.num_row_groups))
-        if any(g.column(c).compression != "UNCOMPRESSED" for g in groups for c in range(g.num_columns)):
-            problems.append(f"{shard.name} is compressed; a release's shards are not, so that none can be a bomb")
+    def __init__(self, folder: Path, certificate: Certificate, subset: Subset) -> None:
+        self.folder, self.public, self.subset = folder, certificate.public, subset
+        classes = self.public.classes
+        self.schema = layout.parquet_schema(classes, len(classes) if subset.soft else None)
+        self.shards = {path: shard_problem(path, self.schema) for path in layout.shards(folder, subset=subset.name)}
+
+
+def _columns(table: _Table) -> str | list[str]:
+    name, shards = table.subset.name, list(table.shards)
+    problems = [problem for problem in table.shards.values() if problem]
+    numbered = [layout.shard_name(i, len(shards), subset=name) for i in range(len(shards))]
+    if [f"{name}/{p.name}" for p in shards] != numbered:
+        problems.append(f"the shards in {name}/ are not numbered without gaps")
     if not shards:
-        problems.append(f"there are no shards in {subset.name}/")
+        problems.append(f"there are no shards in {name}/")
     return problems or f"{len(shards)} shard{'s' if len(shards) > 1 else ''}, known columns and metadata only"
 
 
 class _Rows:
     """One pass over all rows of a subset, for four checks."""
 
-    def __init__(self, folder: Path, certificate: Certificate, subset: Subset) -> None:
-        self._folder, self._public, self._subset = folder, certificate.public, subset
-        self._every = max(1, -(-subset.count // UNPACKED))
-        export = (name for name, _ in entries(folder) if layout.exported(name))
-        self._exported = set(export) if subset.name == layout.DATA else set()
-        self._class_folders = layout.class_folders(certificate.public.classes)
+    def __init__(self, table: _Table) -> None:
+        self._table, self._folder, self._public, self._subset = table, table.folder, table.public, table.subset
+        export = (name for name, _ in entries(table.folder) if layout.exported(name))
+        # the number of an image is its place among all, so with a shard unread none can be compared
+        comparable = table.subset.name == layout.DATA and not any(table.shards.values())
+        self._exported = set(export) if comparable else set()
+        self._class_folders = layout.class_folders(table.public.classes)
         self._images: list[str] = []
         self._labels: list[str] = []
         self._logits: list[str] = []
@@ -146,30 +140,35 @@ class _Rows:
     def checks(self) -> list[Check]:
         prefix = self._subset.prefix
         read = attempt(f"{prefix}rows", self._read)
-        if not read.ok:
+        if not self._count and not read.ok:
             return [read]
-        decoded = "all decoded" if self._every == 1 else f"headers and checksums of all, every {self._every}th decoded"
         size = f"{self._public.height}x{self._public.width}, {self._public.channels} channels"
-        stated = self._subset.count
-        count: str | list[str] = f"{stated:,} images, as stated"
-        if self._count != stated:
-            count = [f"{self._count:,} images where the certificate states {stated:,}"]
-        if self._exported:
+        if read.ok:
             self._images += [f"{name} is not an image of the shards" for name in sorted(self._exported)]
         checks = [
-            attempt(f"{prefix}count", lambda: count),
-            attempt(f"{prefix}images", lambda: self._images or f"{size}, pixels only ({decoded})"),
+            attempt(f"{prefix}count", self._counted) if read.ok else read,
+            attempt(f"{prefix}images", lambda: self._images or f"{size}, pixels only (all inflated)"),
             attempt(f"{prefix}labels", lambda: self._labels or f"all within the {len(self._public.classes)} classes"),
         ]
         if self._subset.soft:
             checks.append(attempt(f"{prefix}logits", lambda: self._logits or "all finite, and the labels say the same"))
         return checks
 
-    def _read(self) -> str:
-        for shard in layout.shards(self._folder, subset=self._subset.name):
-            for batch in record_batches(shard):
+    def _counted(self) -> str | list[str]:
+        stated = self._subset.count
+        if self._count != stated:
+            return [f"{self._count:,} images where the certificate states {stated:,}"]
+        return f"{stated:,} images, as stated"
+
+    def _read(self) -> str | list[str]:
+        unread = []
+        for shard, problem in self._table.shards.items():
+            if problem:  # what was refused by its columns may be made to fill the memory
+                unread.append(f"the rows of {shard.name} were not read, because it failed the check of its columns")
+                continue
+            for batch in record_batches(shard, self._table.schema):
                 self._batch(batch)
-        return ""
+        return unread or ""
 
     def _batch(self, batch: pa.RecordBatch) -> None:
         labels = batch.column("label").to_pylist()
@@ -196,11 +195,8 @@ class _Rows:
             self._logits.append(f"image {start + inside[k]} has another label than its logits say")
 
     def _row(self, index: int, label: int | None, png: bytes | None) -> None:
-        public, unpack = self._public, index % self._every == 0
-        size = (public.height, public.width)
-        problem = layout.png_problem(png or b"", channels=public.channels, size=size, unpack=unpack)
-        if problem is None and png is not None and unpack:
-            layout.decode_png(png, public.channels)
+        public = self._public
+        problem = layout.png_problem(png or b"", channels=public.channels, size=(public.height, public.width))
         if problem:
             self._images.append(f"image {index} {problem}")
         if label is None or not 0 <= label < len(public.classes):

@@ -25,6 +25,9 @@ _SHARD = re.compile(r"(data|transfer)/train-([0-9]{5})-of-([0-9]{5})\.parquet")
 _EXPORT = re.compile(r"images/[A-Za-z0-9][A-Za-z0-9._-]{0,80}/[0-9]{6,12}\.png")
 _SIGNATURE = b"\x89PNG\r\n\x1a\n"
 _CHUNKS = (b"IHDR", b"IDAT", b"IEND")
+LARGEST_PICTURE = 1 << 26  # pixels, where no size was declared
+_PIECE = 1 << 20  # bytes of an image that are inflated at once
+_FILTERS = 4  # the last of PNG's ways to write a row
 
 
 def shard_name(index: int, total: int, *, subset: str = DATA) -> str:
@@ -116,22 +119,29 @@ def encode_png(pixels: NDArray[np.uint8]) -> bytes:
     return buffer.getvalue()
 
 
-def decode_png(png: bytes, channels: int) -> NDArray[np.uint8]:
-    """The pixels (c, h, w) of an image that `encode_png` wrote; never looks for another format."""
+def decode_png(png: bytes, *, channels: int, size: tuple[int, int]) -> NDArray[np.uint8]:
+    """The pixels (c, h, w) of an image that `encode_png` wrote; whatever else it may be is refused before."""
     import numpy as np
 
-    with Image.open(io.BytesIO(png), formats=("PNG",)) as picture:
-        if picture.mode != ("L" if channels == 1 else "RGB"):
-            raise ValueError(f"expected {channels} channels, got mode {picture.mode}")
-        pixels = np.asarray(picture)
+    problem = png_problem(png, channels=channels, size=size)
+    if problem:
+        raise ValueError(f"an image that {problem}")
+    try:
+        with Image.open(io.BytesIO(png), formats=("PNG",)) as picture:
+            pixels = np.asarray(picture)
+    except Image.DecompressionBombError as error:
+        raise ValueError(str(error)) from None
     return pixels[None] if channels == 1 else pixels.transpose(2, 0, 1)
 
 
-def png_problem(png: bytes, *, channels: int, size: tuple[int, int] | None, unpack: bool) -> str | None:
-    """What makes this more, less or other than a plain picture of (height, width); None if nothing does."""
+def png_problem(png: bytes, *, channels: int, size: tuple[int, int] | None) -> str | None:
+    """What makes this more, less or other than a plain picture of (height, width); None if nothing does.
+
+    All of it is inflated, a piece at a time: to exactly its pixels, so that nothing can be hidden behind them.
+    """
     if not png.startswith(_SIGNATURE):
         return "is not a PNG"
-    body = b""
+    body: list[bytes] = []
     kinds = []
     try:
         for kind, data in _chunks(png):
@@ -139,7 +149,7 @@ def png_problem(png: bytes, *, channels: int, size: tuple[int, int] | None, unpa
                 return f"has a {kind.decode('latin-1')!r} chunk, which can carry more than pixels"
             kinds.append(kind)
             if kind == b"IDAT":
-                body += data
+                body.append(data)
             elif kind == b"IHDR":
                 header = data
         width, height, depth, colour, *rest = struct.unpack(">IIBBBBB", header)
@@ -151,7 +161,9 @@ def png_problem(png: bytes, *, channels: int, size: tuple[int, int] | None, unpa
         return f"is not an 8-bit picture of {channels} channels"
     if size is not None and (height, width) != size:
         return f"is {height}x{width} where {size[0]}x{size[1]} was declared"
-    return _body_problem(body, height * (1 + width * channels)) if unpack else None
+    if size is None and height * width > LARGEST_PICTURE:
+        return f"is {height}x{width}, larger than {LARGEST_PICTURE:,} pixels"
+    return _body_problem(b"".join(body), height, 1 + width * channels)
 
 
 def _chunks(png: bytes) -> Iterator[tuple[bytes, bytes]]:
@@ -168,12 +180,33 @@ def _chunks(png: bytes) -> Iterator[tuple[bytes, bytes]]:
             raise ValueError("bytes after its end")
 
 
-def _body_problem(body: bytes, expected: int) -> str | None:
-    unpacker = zlib.decompressobj()
+def _body_problem(body: bytes, height: int, row: int) -> str | None:
+    """Whether a zlib stream is `height` rows of so many bytes, each of which begins with the number of its filter."""
+    at = 0
     try:
-        rows = unpacker.decompress(body, expected + 1)
-    except zlib.error as error:
+        for piece in _inflated(body):
+            if at + len(piece) > height * row:
+                return "holds more bytes than its pixels"
+            if max(piece[-at % row :: row], default=0) > _FILTERS:
+                return "is a broken PNG (a row has an unknown filter)"
+            at += len(piece)
+    except (zlib.error, ValueError) as error:
         return f"does not decompress ({error})"
-    if len(rows) != expected or not unpacker.eof or unpacker.unused_data:
-        return "holds more or fewer bytes than its pixels"
-    return None
+    return None if at == height * row else "holds fewer bytes than its pixels"
+
+
+def _inflated(body: bytes) -> Iterator[bytes]:
+    """A zlib stream in pieces, however much it inflates to; it must end where its bytes do, with its checksum."""
+    unpacker = zlib.decompressobj()
+    for start in range(0, len(body), _PIECE):
+        if unpacker.eof:
+            break
+        piece = unpacker.decompress(body[start : start + _PIECE], _PIECE)
+        while piece:
+            yield piece
+            piece = unpacker.decompress(unpacker.unconsumed_tail, _PIECE)
+        end = start + _PIECE
+    if not unpacker.eof:
+        raise ValueError("it ends too early")
+    if unpacker.unused_data or end < len(body):
+        raise ValueError("there are bytes behind its end")

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import replace
+from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from sfumato.errors import UsageError, VerificationFailed
 from sfumato.release import layout
 from sfumato.release.certificate import Certificate, read_certificate
+from sfumato.release.shards import record_batches, shard_rows
 from sfumato.release.sums import sums_problems
 from sfumato.values import Images, Release
 
-if TYPE_CHECKING:
-    import pyarrow as pa
+_INFLATED = 1032  # bytes that deflate can make of one
 
 
 def read_release(folder: Path | str) -> Release:
@@ -38,41 +38,44 @@ def read_release(folder: Path | str) -> Release:
     return Release(path, certificate.model_dump(mode="json"), images)
 
 
-def record_batches(shard: Path) -> Iterator[pa.RecordBatch]:
-    """The rows of one shard in pieces that fit in memory."""
-    import pyarrow.parquet as pq
-
-    with pq.ParquetFile(shard) as file:
-        yield from file.iter_batches(batch_size=1000)
-
-
 def _images(path: Path, certificate: Certificate, subset: str, count: int, *, soft: bool) -> Images:
     """The images of one subset, with logits where they are `soft`."""
     import numpy as np
     import torch
 
     public = certificate.public
-    pixels = np.empty((count, public.channels, public.height, public.width), dtype=np.uint8)
-    labels = np.empty(count, dtype=np.int64)
-    logits = []
-    at = 0
+    size, width = (public.height, public.width), len(public.classes)
+    schema = layout.parquet_schema(public.classes, width if soft else None)
+    shards = layout.shards(path, subset=subset)
     try:
-        for shard in layout.shards(path, subset=subset):
-            for batch in record_batches(shard):
-                for row, png in enumerate(batch.column("image").field("bytes").to_pylist()):
-                    pixels[at + row] = layout.decode_png(png, public.channels)
-                labels[at : at + len(batch)] = batch.column("label").to_numpy()
-                if soft:
-                    flat = batch.column("logits").flatten().to_numpy(zero_copy_only=False)
-                    logits.append(flat.reshape(len(batch), -1))
-                at += len(batch)
-        if at != count:
-            raise ValueError(f"{at} images in {subset}/ where the certificate states {count}")
+        rows = sum(shard_rows(shard, schema) for shard in shards)
+        if rows != count:
+            raise ValueError(f"{rows} images in {subset}/ where the certificate states {count}")
+        _refuse_impossible(shards, count, public.channels * prod(size))
+        pixels = np.empty((count, public.channels, *size), dtype=np.uint8)
+        labels = np.empty(count, dtype=np.int64)
+        logits = np.empty((count, width if soft else 0), dtype=np.float32)
+        at = 0
+        for batch in (batch for shard in shards for batch in record_batches(shard, schema)):
+            for row, png in enumerate(batch.column("image").field("bytes").to_pylist()):
+                pixels[at + row] = layout.decode_png(png or b"", channels=public.channels, size=size)
+            labels[at : at + len(batch)] = batch.column("label").to_numpy()
+            if soft:
+                flat = batch.column("logits").flatten().to_numpy(zero_copy_only=False)
+                logits[at : at + len(batch)] = flat.reshape(len(batch), -1)
+            at += len(batch)
     except (ValueError, KeyError, IndexError, RuntimeError, OSError, SyntaxError) as error:
         raise VerificationFailed(
             f"Expected images as the certificate states them, got: {error}.",
             where=path,
             fix="run `sfumato verify` to see all problems",
         ) from error
-    kept = torch.from_numpy(np.concatenate(logits)) if logits else None
+    kept = torch.from_numpy(logits) if soft else None
     return Images(torch.from_numpy(pixels), torch.from_numpy(labels), public.classes, kept)
+
+
+def _refuse_impossible(shards: Sequence[Path], count: int, pixel_bytes: int) -> None:
+    """Refuse more pixels than the files can hold, before room is made for them."""
+    size = sum(shard.stat().st_size for shard in shards)
+    if count * pixel_bytes > _INFLATED * size:
+        raise ValueError(f"{count} images of {pixel_bytes} bytes each, which cannot be in files of {size} bytes")

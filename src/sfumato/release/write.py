@@ -15,6 +15,7 @@ from sfumato.release import layout
 from sfumato.release.card import render_card
 from sfumato.release.certificate import Certificate
 from sfumato.release.preview import draw_preview
+from sfumato.release.shards import GROUP_ROWS, WRITTEN
 from sfumato.release.sums import sums_text
 
 if TYPE_CHECKING:
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from sfumato.values import Images
 
 SHARD_BYTES = 256 << 20  # of pixels before compression
-GROUP_ROWS = 1000  # rows that a streaming reader holds at once
 
 
 class _Table(NamedTuple):
@@ -179,9 +179,8 @@ def _write_shard(path: Path, table: _Table, certificate: Certificate) -> None:
 
     width = None if table.logits is None else table.logits.shape[1]
     schema = layout.parquet_schema(certificate.public.classes, width)
-    # PNG does not compress further, and plain pages keep the bytes the same for everyone.
     with path.open("wb") as file:
-        with pq.ParquetWriter(file, schema, compression="none", use_dictionary=False) as writer:
+        with pq.ParquetWriter(file, schema, **WRITTEN) as writer:
             for start in range(0, len(table.labels), GROUP_ROWS):
                 part = table.rows(slice(start, start + GROUP_ROWS))
                 rows = [{"bytes": layout.encode_png(p), "path": None} for p in part.pixels]
