@@ -91,7 +91,7 @@ def _pickles(call: ast.Call, room: str) -> bool:
 def anywhere(tree: ast.AST, *, room: str, name: str) -> Iterator[tuple[int, str]]:
     """Pickle runs code from files; no part of the product loads or writes one.
 
-    One file sends functions between its own processes, which it starts itself, and for that alone may use cloudpickle.
+    One file sends functions between the processes of a crew, which share a secret, and for that alone uses cloudpickle.
     """
     kin = PICKLES - ({"cloudpickle"} if (room, name) == ("privacy", "gloo_crew.py") else set())
     for node in ast.walk(tree):

@@ -43,6 +43,7 @@ from sfumato.privacy import (
     SeededNoise,
     ShardedAnswers,
     Tape,
+    channel,
     descend,
     epsilon_pld,
     noisy_gradient,
@@ -260,6 +261,39 @@ def a_sum_over_shards_is_that_of_one_place_with_its_noise_and_no_more() -> None:
             known = whole.open(GaussianSum(noise_multiplier=LOUD, sampling=rate), purpose="rows")
             assert torch.equal(told, known.per_class(flat, l2_bound=0.7)), (cuts, rate)
             assert noise._bits(4).tolist() == whole_noise(whole).tolist(), "as much noise was drawn as in one place"
+
+
+@check
+def what_is_opened_was_sealed_by_the_other_end_at_this_place_of_this_meeting() -> None:
+    nonces = (channel.fresh_nonce(), channel.fresh_nonce(), channel.fresh_nonce())
+
+    def end(*, driver: bool, secret: bytes = b"s" * 16, rank: int = 1, ranks: int = 3, nonces: Sequence[bytes] = nonces
+            ) -> channel.Channel:  # fmt: skip
+        return channel.Channel(secret, nonces[0], nonces[1], rank=rank, ranks=ranks, driver=driver)
+
+    driver, worker = end(driver=True), end(driver=False)
+    sent = [driver.seal(message) for message in (b"first", b"second")]
+    assert b"first" not in sent[0], "what is sent can be read"
+    wrong = {
+        "another secret": end(driver=True, secret=b"t" * 16).seal(b"first"),
+        "another rank": end(driver=True, rank=2).seal(b"first"),
+        "another size of crew": end(driver=True, ranks=4).seal(b"first"),
+        "another meeting, by the driver's nonce": end(driver=True, nonces=(nonces[2], nonces[1])).seal(b"first"),
+        "another meeting, by the worker's nonce": end(driver=True, nonces=(nonces[0], nonces[2])).seal(b"first"),
+        "the same end": end(driver=False).seal(b"first"),
+        "a later message": sent[1],
+        "a changed message": bytes([sent[0][0] ^ 1]) + sent[0][1:],
+        "a changed tag": sent[0][:-1] + bytes([sent[0][-1] ^ 1]),
+        "a shortened message": sent[0][:-1],
+        "nothing": b"",
+    }
+    for name, sealed in wrong.items():
+        with pytest.raises(VerificationFailed):
+            pytest.fail(f"{name} was opened: {worker.open(sealed)!r}")
+    assert [worker.open(sealed) for sealed in sent] == [b"first", b"second"]
+    with pytest.raises(VerificationFailed):
+        worker.open(sent[1])  # again
+    assert driver.open(worker.seal(b"answer")) == b"answer"
 
 
 def whole_noise(private: PrivateImages) -> np.ndarray:

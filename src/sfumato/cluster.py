@@ -1,13 +1,24 @@
-"""A Ray cluster that work is sent to: one that is there already, or a local one for as long as it is needed."""
+"""A Ray cluster that work is sent to: one that is there already, or a local one for as long as it is needed.
+
+A local one listens on loopback alone. Other users of this machine can still reach it there: Ray 2.60 asks them for the
+token in ~/.ray/auth_token, earlier versions do not, or (from 2.52 on) only with RAY_AUTH_MODE=token. Ray's files below
+/tmp/ray are open to them too, unless RAY_TMPDIR names a folder of your own.
+
+A cluster that is there already is as safe as its owner made it. Ray runs whatever code it is sent, does not encrypt by
+default, and listens at all addresses: run it in a private network, with RAY_AUTH_MODE=token on all of its nodes.
+"""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Self
 
 from sfumato.errors import EnvironmentProblem
 
 ATTEMPTS = 3  # at a task whose worker or node was lost
+LOOPBACK = "127.0.0.1"
 
 
 class Cluster:
@@ -16,9 +27,18 @@ class Cluster:
     def __init__(self, *, address: str | None = None, workers: int | None = None) -> None:
         self.ray = _ray()
         self._own = not self.ray.is_initialized()
-        if self._own:
-            self.ray.init(address=address, num_cpus=None if address else workers, include_dashboard=False,
-                          log_to_driver=False, configure_logging=False)  # fmt: skip
+        if not self._own:
+            return
+        quiet = {"include_dashboard": False, "log_to_driver": False, "configure_logging": False}
+        if address or os.environ.get("RAY_ADDRESS"):  # which Ray looks at, where no address is given
+            self.ray.init(address=address, **quiet)
+            return
+        with _loopback_kept():
+            self.ray.init(num_cpus=workers, _node_ip_address=LOOPBACK, **quiet)
+        if (got := self.ray.util.get_node_ip_address()) != LOOPBACK:
+            self.ray.shutdown()
+            raise EnvironmentProblem(f"Expected a local Ray cluster on {LOOPBACK} alone, got one on {got}.",
+                                     fix="pip install 'ray==2.60.0', or give the address of a cluster")  # fmt: skip
 
     def task(self, work: Any) -> Any:
         """The function as a task for one core, tried again where it was lost."""
@@ -33,6 +53,22 @@ class Cluster:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+@contextmanager
+def _loopback_kept() -> Iterator[None]:
+    """Ray replaces a loopback address by the one that other machines see, except where it has switched clusters off.
+
+    It does so on Windows and macOS, by this constant; its servers listen on loopback if that is the node's address.
+    """
+    from ray._private import ray_constants  # type: ignore[import-not-found,import-untyped,unused-ignore]
+
+    before = ray_constants.ENABLE_RAY_CLUSTER
+    ray_constants.ENABLE_RAY_CLUSTER = False
+    try:
+        yield
+    finally:
+        ray_constants.ENABLE_RAY_CLUSTER = before
 
 
 def _ray() -> Any:

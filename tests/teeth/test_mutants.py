@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ import torch
 
 from sfumato.privacy import (
     accounting,
+    channel,
     descent,
     journal,
     ledger,
@@ -489,7 +491,58 @@ def shards_sample_on_their_own(m: pytest.MonkeyPatch) -> None:
     m.setattr(shards, "streamed", lambda source, question, included: original(source, question, included[::-1].copy()))
 
 
+def messages_are_not_counted(m: pytest.MonkeyPatch) -> None:
+    m.setattr(channel, "_place", lambda number: bytes(12))
+
+
+def messages_are_sent_in_the_clear(m: pytest.MonkeyPatch) -> None:
+    class Clear:
+        def __init__(self, key: bytes) -> None:
+            pass
+
+        def encrypt(self, nonce: bytes, message: bytes, data: None) -> bytes:
+            return message + bytes(channel.TAG)
+
+        def decrypt(self, nonce: bytes, sealed: bytes, data: None) -> bytes:
+            return sealed[: -channel.TAG]
+
+    m.setattr(channel, "AESGCM", Clear)
+
+
+def keys_without(forgotten: str) -> Patch:
+    def patch(m: pytest.MonkeyPatch) -> None:
+        original = channel.Channel.__init__
+
+        def forgetful(self: channel.Channel, secret: bytes, first: bytes, second: bytes, **about: int) -> None:
+            known: dict[str, Any] = {"secret": secret, "driver_nonce": first, "worker_nonce": second, **about}
+            known[forgotten] = bytes(channel.NONCE) if isinstance(known[forgotten], bytes) else 1
+            original(self, **known)
+
+        m.setattr(channel.Channel, "__init__", forgetful)
+
+    patch.__qualname__ = f"keys_without_{forgotten}"
+    return patch
+
+
+def keys_are_the_same_both_ways(m: pytest.MonkeyPatch) -> None:
+    original = channel.HKDF
+
+    class Doubled:
+        def __init__(self, *args: Any, **settings: Any) -> None:
+            self._keys = original(*args, **settings)
+
+        def derive(self, secret: bytes) -> bytes:
+            return 2 * self._keys.derive(secret)[:32]
+
+    m.setattr(channel, "HKDF", Doubled)
+
+
+SEALED = "what_is_opened_was_sealed_by_the_other_end_at_this_place_of_this_meeting"
 MUTANTS: list[tuple[Patch, str]] = [
+    (messages_are_not_counted, SEALED),
+    (messages_are_sent_in_the_clear, SEALED),
+    (keys_are_the_same_both_ways, SEALED),
+    *((keys_without(what), SEALED) for what in ("secret", "driver_nonce", "worker_nonce", "rank", "ranks")),
     (a_step_beside_the_answers, "a_model_moves_by_noisy_gradients_alone_and_only_while_rounds_last"),
     (fewer_steps_than_rounds, "a_model_moves_by_noisy_gradients_alone_and_only_while_rounds_last"),
     (no_clip, "a_record_moves_a_sum_by_at_most_its_bound"),

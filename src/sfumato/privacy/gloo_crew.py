@@ -1,14 +1,15 @@
 """Rounds of DP-SGD over shards in several processes, by torch.distributed's gloo: each keeps its own shard open.
 
 The driver is rank 0 and has the first shard. A question goes to all, with the model's weights in it; every rank sums
-the clipped gradients of its own sampled records; one reduction adds the sums up; noise is added to that, once.
+the clipped gradients of its own sampled records; the driver adds the sums up, and noise to that, once.
 
-Guarantee: the driver gets the sum of all ranks or an error, never a part of it; no rank but the driver draws noise.
+Guarantee: the driver gets the sum of all ranks or an error, never a part of it; no rank but the driver draws noise;
+nothing is unpickled or added that did not come sealed from a rank that has the secret.
 """
 
 from __future__ import annotations
 
-import datetime
+import tempfile
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -16,81 +17,134 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import distributed, multiprocessing
-from torch.distributed import TCPStore  # type: ignore[attr-defined]
+from torch import multiprocessing
 
-from sfumato.errors import EnvironmentProblem, SfumatoError, UsageError
+from sfumato.errors import DataError, EnvironmentProblem, SfumatoError, UsageError
+from sfumato.privacy.channel import checked_secret, fresh_secret
+from sfumato.privacy.meeting import LOOPBACK, Kind, Link, attend, file_store, gather, tcp_store
 from sfumato.privacy.noise import Noise
 from sfumato.privacy.shards import Opener, Question, spec_of_shards
 from sfumato.privacy.tape import Tape
 from sfumato.privacy.vault import Vault
 
-PATIENCE = datetime.timedelta(minutes=30)  # with a silent worker, before it counts as lost
-GLANCE = 0.05  # seconds
-DRIVER = 0
-GO_HOME = b""
+GRACE = 10.0  # seconds for a worker of ours to end by itself
 
 
 class GlooCrew:
     """A process for each shard but the first, which is the driver's.
 
-    They are started on this machine; or, with a `meeting` (this-machine:port), awaited from others that run `serve`.
-    What is sent is code and exact sums: the network between them must be as safe as the data.
+    They are started on this machine, where they listen on loopback alone and share a secret that nobody else has; or,
+    with a `meeting` (address-of-this-machine:port) and a `secret`, awaited from other machines that run `serve`.
+
+    Messages are encrypted and authenticated, so that a stranger who connects, on the network or as another user of
+    this machine, gets no question and no sample and adds nothing. It may still stop the crew, and see when and how
+    much is sent; the meeting should be on a private network (WireGuard, for example). Every worker is trusted.
     """
 
-    def __init__(self, openers: Sequence[Opener], *, meeting: str = "") -> None:
+    def __init__(self, openers: Sequence[Opener], *, meeting: str = "", secret: bytes | None = None) -> None:
+        if secret is not None and not meeting:
+            raise UsageError("Expected a secret for a meeting with other machines only, got one without a meeting.",
+                             fix="leave it out: a crew on this machine draws its own")  # fmt: skip
+        known = checked_secret(secret) if meeting else fresh_secret()
         self.spec, self.counts = spec_of_shards(openers)
-        host, _, port = (meeting or "127.0.0.1:0").partition(":")
-        board = _board(host, int(port), driver=True)
-        self._workers = [] if meeting else _started(openers, f"{host}:{board.port}")
+        self._workers, self._links = list[Any](), list[Link]()
+        self._shard: _Shard | None = None
+        if meeting:
+            store, address = tcp_store(meeting, driver=True)
+            self._links = gather(store, address, known, len(openers), whole=self._whole)
+        else:
+            self._meet_here(openers, known)
         try:
-            _await(board, len(openers), self._workers)
-            _join(board, DRIVER, len(openers))
             self._shard = _Shard(openers[0])
         except BaseException:
-            for worker in self._workers:
-                worker.terminate()
+            self._part(GRACE)
             raise
 
     def add_up(self, question: Question, included: Sequence[NDArray[np.bool_]]) -> NDArray[np.int64]:
+        if self._shard is None:
+            raise EnvironmentProblem("Expected a whole crew, got one that is closed or lost a worker.", fix="run again")
+        packed = _packed(question)
         try:
-            _tell(_packed(question))
-            for rank, part in enumerate(included[1:], 1):
-                distributed.send(torch.from_numpy(part.astype(np.uint8)), rank)
-            return _added(self._shard, question, included[0])
-        except RuntimeError as error:
-            raise EnvironmentProblem(f"A worker was lost ({error}).", fix="run again: it resumes") from error
+            for link, part in zip(self._links, included[1:], strict=True):
+                link.send(Kind.QUESTION, packed)
+                link.send(Kind.SAMPLE, part.astype(np.uint8).tobytes())
+            total = self._shard.answer(question, included[0])
+            for link in self._links:
+                total = total + _sum_of(*link.receive(Kind.SUM, Kind.FAILED), question.width)
+            return total
+        except BaseException:  # the others hear of it by their connection
+            self._part(GRACE)
+            raise
 
     def close(self) -> None:
-        if not distributed.is_initialized():
-            return
         try:
-            _tell(GO_HOME)
-        except RuntimeError:  # one of them is gone; the others notice
-            for worker in self._workers:
-                worker.terminate()
-        distributed.destroy_process_group()
-        self._shard.close()
+            for link in self._links:
+                link.send(Kind.END)
+        except EnvironmentProblem:  # one of them is gone; the others notice when their connection closes
+            pass
+        self._part(GRACE)
+
+    def _meet_here(self, openers: Sequence[Opener], secret: bytes) -> None:
+        with tempfile.TemporaryDirectory(prefix="sfumato-crew-") as folder:  # nobody but this user can enter it
+            try:
+                self._workers = _started(openers, folder, secret)
+                store = file_store(folder, len(openers))
+                self._links = gather(store, LOOPBACK, secret, len(openers), whole=self._whole)
+            except BaseException:
+                self._part(0.0)  # before the folder goes, so that none of them writes into it
+                raise
+
+    def _whole(self) -> bool:
+        """Whether no worker of ours died on the way."""
+        return all(worker.is_alive() for worker in self._workers)
+
+    def _part(self, grace: float) -> None:
+        for link in self._links:
+            link.close()
+        if self._shard is not None:
+            self._shard.close()
+        deadline = time.monotonic() + grace
         for worker in self._workers:
+            worker.join(max(0.0, deadline - time.monotonic()))
+            worker.terminate()  # does nothing to one that has ended
             worker.join()
+        self._workers, self._links, self._shard = [], [], None
 
 
-def serve(opener: Opener, *, rank: int, ranks: int, meeting: str) -> None:
-    """What a worker does: answer questions about its shard until it is sent home."""
-    host, _, port = meeting.partition(":")
-    board = _board(host, int(port), driver=False)
-    board.set(_arrival(rank), "here")
-    _join(board, rank, ranks)
+def serve(opener: Opener, *, rank: int, ranks: int, meeting: str, secret: bytes) -> None:
+    """What a worker on another machine does: answer questions about its shard until the driver has no more.
+
+    The questions are code: whoever has the secret, which must be the driver's, can run what it likes here.
+    """
+    known = checked_secret(secret)
+    store, address = tcp_store(meeting, driver=False)
+    _answer(opener, attend(store, address, known, rank, ranks))
+
+
+def _answer(opener: Opener, link: Link) -> None:
     shard = _Shard(opener)
     try:
-        while message := _heard():
-            question: Question = _unpacked(message)
-            included = torch.zeros(shard.count, dtype=torch.uint8)
-            distributed.recv(included, DRIVER)
-            _added(shard, question, included.numpy().astype(bool))
+        while (message := link.receive(Kind.QUESTION, Kind.END))[0] is Kind.QUESTION:
+            question: Question = _unpacked(message[1])
+            included = np.frombuffer(link.receive(Kind.SAMPLE)[1], np.uint8).astype(bool)
+            try:
+                mine = shard.answer(question, included)
+            except (SfumatoError, RuntimeError, ValueError, TypeError):
+                link.send(Kind.FAILED)
+                raise
+            link.send(Kind.SUM, mine.astype("<i8").data)
     finally:
         shard.close()
-        distributed.destroy_process_group()
+        link.close()
+
+
+def _sum_of(kind: Kind, body: bytes, width: int) -> NDArray[np.int64]:
+    if kind is Kind.FAILED:
+        raise EnvironmentProblem("A worker failed at this question.", fix="see what it printed; then run again")
+    if len(body) != 8 * width:
+        raise EnvironmentProblem(f"Expected a sum of {width} numbers from a worker, got {len(body)} bytes.",
+                                 fix="install the same version everywhere")  # fmt: skip
+    return np.frombuffer(body, "<i8").astype(np.int64, copy=False)
 
 
 class _Shard:
@@ -101,6 +155,9 @@ class _Shard:
         self._views, self.count = {0: self._images}, self._images.spec.count
 
     def answer(self, question: Question, included: NDArray[np.bool_]) -> NDArray[np.int64]:
+        if len(included) != self.count:
+            raise DataError(f"Expected a sample of {self.count} records, got one of {len(included)}.",
+                            fix="see that the shard has not changed; then run again")  # fmt: skip
         if question.feature is not None and question.view not in self._views:
             self._views[question.view] = self._images.derive(question.feature)
         return question.of(self._views[question.view], included)
@@ -109,76 +166,19 @@ class _Shard:
         self._images.close()
 
 
-def _added(shard: _Shard, question: Question, included: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """The sum of all ranks' answers, at the driver; one that fails is heard of by all before they add up."""
-    mine, problem = torch.zeros(question.width, dtype=torch.int64), None
-    try:
-        mine = torch.from_numpy(shard.answer(question, included))
-    except (SfumatoError, RuntimeError, ValueError, TypeError) as error:
-        problem = error
-    failed = torch.tensor(int(problem is not None))
-    distributed.all_reduce(failed)
-    if problem is not None:
-        raise problem
-    if failed:
-        raise EnvironmentProblem("A worker failed at this question.", fix="see what it printed; then run again")
-    distributed.reduce(mine, DRIVER)
-    return mine.numpy()
-
-
-def _board(host: str, port: int, *, driver: bool) -> TCPStore:
-    """Where ranks find each other."""
-    if distributed.is_initialized():
-        raise UsageError("Expected no process group of torch.distributed, got one.", fix="close it first")
-    return TCPStore(host, port, is_master=driver, wait_for_workers=False, timeout=PATIENCE)
-
-
-def _arrival(rank: int) -> str:
-    return f"rank {rank}"
-
-
-def _await(board: TCPStore, ranks: int, workers: Sequence[Any]) -> None:
-    """Until all have come; one of ours that died on the way is not waited for."""
-    deadline = time.monotonic() + PATIENCE.total_seconds()
-    while not board.check([_arrival(rank) for rank in range(1, ranks)]):
-        if time.monotonic() > deadline or any(not worker.is_alive() for worker in workers):
-            raise EnvironmentProblem("Not all workers came.", fix="see what they printed; then run again")
-        time.sleep(GLANCE)
-
-
-def _join(board: TCPStore, rank: int, ranks: int) -> None:
-    distributed.init_process_group("gloo", store=board, rank=rank, world_size=ranks, timeout=PATIENCE)
-
-
-def _tell(message: bytes) -> None:
-    """From the driver to all."""
-    distributed.broadcast(torch.tensor(len(message)), DRIVER)
-    if message:
-        distributed.broadcast(torch.frombuffer(bytearray(message), dtype=torch.uint8), DRIVER)
-
-
-def _heard() -> bytes:
-    length = torch.tensor(0)
-    distributed.broadcast(length, DRIVER)
-    message = torch.zeros(int(length), dtype=torch.uint8)
-    if length:
-        distributed.broadcast(message, DRIVER)
-    return message.numpy().tobytes()
-
-
-def _started(openers: Sequence[Opener], where: str) -> list[Any]:
+def _started(openers: Sequence[Opener], folder: str, secret: bytes) -> list[Any]:
     context, threads = multiprocessing.get_context("spawn"), max(1, torch.get_num_threads() // len(openers))
     workers = []
     for rank, opener in enumerate(openers[1:], 1):
-        work = (_packed(opener), rank, len(openers), where, threads)
+        work = (_packed(opener), rank, len(openers), folder, secret, threads)  # goes by a pipe, nobody else sees it
         workers.append(context.Process(target=_served, args=work, daemon=True))
         workers[-1].start()
     return workers
 
 
-def _served(opener: bytes, rank: int, ranks: int, where: str, threads: int) -> None:
+def _served(opener: bytes, rank: int, ranks: int, folder: str, secret: bytes, threads: int) -> None:
     torch.set_num_threads(threads)
-    serve(_unpacked(opener), rank=rank, ranks=ranks, meeting=where)
+    _answer(_unpacked(opener), attend(file_store(folder, ranks), LOOPBACK, secret, rank, ranks))
 
 
 def _packed(thing: object) -> bytes:
