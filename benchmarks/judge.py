@@ -24,12 +24,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from sfumato.bench.evaluate import panel_of, reference_for
 from sfumato.contracts import Reading
 from sfumato.errors import NotApplicable
-from sfumato.networks.gaussians import frechet_distance
-from sfumato.networks.neighbours import kernel_distance, overlap
+from sfumato.judging.evaluate import panel_of, reference_for
 from sfumato.release import read_release
+from sfumato.statistics.gaussians import frechet_distance
+from sfumato.statistics.neighbours import kernel_distance, overlap
 
 DIMENSIONS = 1280  # of EfficientNet-Lite0
 NEAREST = 5

@@ -22,9 +22,9 @@ from typing import Any
 
 import numpy as np
 
-from sfumato.bench.student import train_student
 from sfumato.contracts import find, names
 from sfumato.data import open_source
+from sfumato.judging.student import train_student
 from sfumato.privacy import Budget
 
 PEER = "dp-merf"

@@ -6,17 +6,17 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from sfumato.bench.attack import attack_release
-    from sfumato.bench.audit import audit_method
-    from sfumato.bench.evaluate import evaluate_release
-    from sfumato.bench.experiment import Experiment
-    from sfumato.bench.resample import resample_release
-    from sfumato.bench.run import Job, Plan, make_release, plan_release
-    from sfumato.bench.selection import select_classifier
-    from sfumato.bench.selfcheck import selfcheck
-    from sfumato.bench.student import train_student
+    from sfumato.auditing.audit import audit_method
+    from sfumato.auditing.selfcheck import selfcheck
     from sfumato.contracts import Attack, Dataset, Metric, Reading, Synthesizer
     from sfumato.errors import SfumatoError
+    from sfumato.experiments.experiment import Experiment
+    from sfumato.judging.attack import attack_release
+    from sfumato.judging.evaluate import evaluate_release
+    from sfumato.judging.selection import select_classifier
+    from sfumato.judging.student import train_student
+    from sfumato.making.release import Job, Plan, make_release, plan_release
+    from sfumato.making.resample import resample_release
     from sfumato.release import Verdict, read_release
     from sfumato.release import verify as verify_release
     from sfumato.report.evaluation import write_page
@@ -57,21 +57,21 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Experiment": "bench.experiment",
-    "Job": "bench.run",
-    "Plan": "bench.run",
+    "Experiment": "experiments.experiment",
+    "Job": "making.release",
+    "Plan": "making.release",
     "SfumatoError": "errors",
     "Verdict": "release",
-    "attack_release": "bench.attack",
-    "audit_method": "bench.audit",
-    "evaluate_release": "bench.evaluate",
-    "make_release": "bench.run",
-    "plan_release": "bench.run",
+    "attack_release": "judging.attack",
+    "audit_method": "auditing.audit",
+    "evaluate_release": "judging.evaluate",
+    "make_release": "making.release",
+    "plan_release": "making.release",
     "read_release": "release",
-    "resample_release": "bench.resample",
-    "select_classifier": "bench.selection",
-    "selfcheck": "bench.selfcheck",
-    "train_student": "bench.student",
+    "resample_release": "making.resample",
+    "select_classifier": "judging.selection",
+    "selfcheck": "auditing.selfcheck",
+    "train_student": "judging.student",
     "verify_release": "release",
     "write_page": "report.evaluation",
     "write_public_page": "report.public",

@@ -20,11 +20,11 @@ from sfumato.attacks.loss_threshold import LossThreshold
 from sfumato.attacks.modified_entropy import ModifiedEntropy
 from sfumato.attacks.shadow_forest import ShadowForest
 from sfumato.attacks.shadow_mlp import ShadowMLP
-from sfumato.bench.exposure import attack_classifier, expose, membership_probability
 from sfumato.contracts import ClassifierAttack
 from sfumato.errors import DataError, NotApplicable, UsageError
-from sfumato.networks.outputs import confidence, log_probability, modified_entropy
-from sfumato.networks.student import Lesson, outputs, train
+from sfumato.judging.exposure import attack_classifier, expose, membership_probability
+from sfumato.statistics.outputs import confidence, log_probability, modified_entropy
+from sfumato.training.student import Lesson, outputs, train
 from sfumato.values import Exposed, Images
 
 EACH = 128  # members, and as many others

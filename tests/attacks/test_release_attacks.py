@@ -14,8 +14,8 @@ from sfumato import contracts
 from sfumato.attacks.attribute_inference import AttributeInference
 from sfumato.attacks.gan_leaks import GanLeaks
 from sfumato.attacks.nearest_neighbour import NearestNeighbour
-from sfumato.networks import densities
-from sfumato.networks.densities import Waves, log_density_ratio, neighbour_distance, principal_axes
+from sfumato.statistics import densities
+from sfumato.statistics.densities import Waves, log_density_ratio, neighbour_distance, principal_axes
 from sfumato.values import Images, Release
 
 ATTACKS = ("attribute-inference", "density-ratio", "domias", "gan-leaks", "nearest-neighbour")

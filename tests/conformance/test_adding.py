@@ -44,7 +44,7 @@ def added(tmp_path: Path, *, higher: bool) -> Path:
 
 def test_it_is_listed_and_in_the_panel(tmp_path: Path) -> None:
     code = """
-from sfumato.bench.evaluate import panel_of
+from sfumato.judging.evaluate import panel_of
 assert "brightness" in panel_of("default")
 sys.argv = ["sfumato", "list", "metrics"]
 from sfumato.cli import main

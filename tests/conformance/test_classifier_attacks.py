@@ -10,9 +10,9 @@ from sklearn.metrics import roc_auc_score
 from torch import Tensor
 
 from sfumato import contracts, data
-from sfumato.bench.exposure import expose
 from sfumato.contracts import ClassifierAttack
-from sfumato.networks.student import Lesson, outputs, train
+from sfumato.judging.exposure import expose
+from sfumato.training.student import Lesson, outputs, train
 from sfumato.values import Exposed, Images
 
 EACH = 128  # members, and as many others

@@ -15,10 +15,10 @@ import pytest
 import torch
 
 from sfumato import contracts
-from sfumato.bench.resample import resample_release
-from sfumato.bench.run import Job, make_release, plan_release, with_settings
 from sfumato.contracts import Reading, Synthesizer
 from sfumato.errors import SfumatoError
+from sfumato.making.release import Job, make_release, plan_release, with_settings
+from sfumato.making.resample import resample_release
 from sfumato.privacy import Budget, Ledger, Noise, PrivateImages, Query, Recording, SeededNoise, Tape
 from sfumato.release import verify
 from sfumato.values import Images, Spec

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from sfumato.networks import groups
+from sfumato.statistics import groups
 
 NAMES = 3
 reason = "needs fairlearn, which is no dependency of Sfumato"

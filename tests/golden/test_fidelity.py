@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from sfumato.metrics.inception_score import inception_scores
-from sfumato.networks.gaussians import frechet, frechet_distance
-from sfumato.networks.neighbours import kernel_distance, overlap
+from sfumato.statistics.gaussians import frechet, frechet_distance
+from sfumato.statistics.neighbours import kernel_distance, overlap
 
 DIMENSIONS = 24
 

@@ -18,8 +18,8 @@ from sfumato.methods.dp_hp import (
     product_features,
     sum_features,
 )
-from sfumato.networks.embedding import squared_mmd
 from sfumato.privacy import Budget
+from sfumato.synthesis.embedding import squared_mmd
 from sfumato.values import Spec
 
 from toys import ToySource, fitted, halves

@@ -12,14 +12,14 @@ import pytest
 import torch
 
 from sfumato import data
-from sfumato.bench.run import Job, make_release
 from sfumato.contracts import Reading
 from sfumato.errors import UsageError
+from sfumato.making.release import Job, make_release
 from sfumato.methods.dp_imgsyn import DPImgSyn, Labelled, blurred_noise, views
-from sfumato.networks.alignment import Goal
-from sfumato.networks.student import Lesson, predict, train
 from sfumato.privacy import Budget, Ledger, Noise, PrivateImages, SeededNoise
 from sfumato.release import read_release, verify
+from sfumato.synthesis.alignment import Goal
+from sfumato.training.student import Lesson, predict, train
 from sfumato.values import Images, Spec
 
 from toys import ToySource

@@ -134,7 +134,7 @@ def test_a_glimpse_is_right_on_average():
 
 
 def test_the_labels_of_made_images_are_uniform_whatever_the_private_ones_are(monkeypatch: pytest.MonkeyPatch):
-    import sfumato.networks.painting as painting
+    import sfumato.synthesis.painting as painting
 
     seen, honest = [], painting.PatchGenerator.forward
 

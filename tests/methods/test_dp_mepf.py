@@ -13,9 +13,9 @@ import torch
 from sfumato.errors import EnvironmentProblem, UsageError
 from sfumato.methods import dp_mepf
 from sfumato.methods.dp_mepf import DPMEPF, Moments, Perceived, Waves, available
-from sfumato.networks.features import extractor
 from sfumato.privacy import Budget, Ledger, PrivateImages, Recording
 from sfumato.privacy.noise import LATTICE_BITS
+from sfumato.statistics.features import extractor
 from sfumato.values import Spec
 
 from toys import ToySource, fitted, halves

@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from sfumato.methods.dp_merf import DPMERF, features
-from sfumato.networks.embedding import class_sizes, squared_mmd
 from sfumato.networks.generator import PatchGenerator
 from sfumato.privacy import Budget
+from sfumato.synthesis.embedding import class_sizes, squared_mmd
 from sfumato.values import Spec
 
 from toys import fitted, fitted_sampler, halves

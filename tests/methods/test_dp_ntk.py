@@ -9,8 +9,8 @@ import torch
 
 from sfumato.errors import UsageError
 from sfumato.methods.dp_ntk import DPNTK, LARGEST_ANSWER, SineNetwork, cells
-from sfumato.networks.embedding import squared_mmd
 from sfumato.privacy import Budget, Ledger, PrivateImages, SeededNoise
+from sfumato.synthesis.embedding import squared_mmd
 from sfumato.values import Spec
 
 from toys import ToySource, toy

@@ -12,8 +12,8 @@ import torch
 
 from sfumato.errors import UsageError
 from sfumato.methods.private_evolution import PrivateEvolution, embedding, nearest, resampled, shares
-from sfumato.networks.candidates import Simulator
 from sfumato.privacy import Budget, GaussianSum, Ledger, PrivateImages
+from sfumato.synthesis.candidates import Simulator
 from sfumato.values import Images, Spec
 
 from toys import ToySource, digits, digits_known, expect_randomness_of_its_own, fitted, fitted_sampler, halves

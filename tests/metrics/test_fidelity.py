@@ -13,8 +13,8 @@ from sfumato import contracts
 from sfumato.errors import NotApplicable, UsageError
 from sfumato.metrics.fid import Fid, extrapolated
 from sfumato.metrics.fld import Fld
-from sfumato.networks.features import extractor
-from sfumato.networks.gaussians import frechet_distance
+from sfumato.statistics.features import extractor
+from sfumato.statistics.gaussians import frechet_distance
 from sfumato.values import Images, Reference
 
 from toys import development_data

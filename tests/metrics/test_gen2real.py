@@ -9,10 +9,10 @@ import torch
 from metrics.digits import noise, reference
 from sfumato.errors import DataError, UsageError
 from sfumato.metrics.gen2real import Gen2Real
-from sfumato.networks import judging
-from sfumato.networks.judging import Spread, calibration_error, panel_score
 from sfumato.networks.small_cnn import SmallCNN
-from sfumato.networks.student import Lesson, predict, split_off, train
+from sfumato.statistics import panels as judging
+from sfumato.statistics.panels import Spread, calibration_error, panel_score
+from sfumato.training.student import Lesson, predict, split_off, train
 from sfumato.values import Images, Reference, Score
 
 FAST = Gen2Real(archs=("mlp", "small-cnn"), images_seen=6_000)

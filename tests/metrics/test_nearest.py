@@ -8,7 +8,7 @@ import torch
 from metrics.digits import noise, reference
 from sfumato.errors import UsageError
 from sfumato.metrics.nearest import Nearest
-from sfumato.networks import distances
+from sfumato.statistics import distances
 from sfumato.values import Images, Reference
 
 

@@ -9,7 +9,7 @@ from metrics.digits import noise, reference
 from sfumato.errors import DataError, NotApplicable, UsageError
 from sfumato.metrics.gen2real import Gen2Real
 from sfumato.metrics.real2gen import Real2Gen
-from sfumato.networks.student import Lesson
+from sfumato.training.student import Lesson
 from sfumato.values import Images, Reference, Score
 
 FAST = Real2Gen(archs=("mlp", "small-cnn"), images_seen=6_000)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from release.making import make_certificate, make_images
-from sfumato.bench.store import Store, Stored
+from sfumato.lab.store import Store, Stored
 from sfumato.release import write_release
 
 EPSILONS = (0.2, 1.0, 10.0)

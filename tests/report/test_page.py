@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from release.making import OPEN, make_certificate, make_images
-from sfumato.bench.lab import Lab
-from sfumato.bench.scores import Entry, add_scores
+from sfumato.lab.folder import Lab
+from sfumato.lab.scores import Entry, add_scores
 from sfumato.release import write_release
 from sfumato.report.charts import LABEL, PLOT, Bar, bars
 from sfumato.report.evaluation import write_page

@@ -22,10 +22,11 @@ from scipy.stats import norm
 
 import sfumato
 from release.making import CLASSES, OPEN, edit_certificate, make_certificate, make_images, renew_sums
-from sfumato.bench import fixture, run
-from sfumato.bench.run import Job, make_release
+from sfumato.auditing import fixture
 from sfumato.contracts import Reading
 from sfumato.errors import EnvironmentProblem, SfumatoError, UsageError, VerificationFailed
+from sfumato.making import release as run
+from sfumato.making.release import Job, make_release
 from sfumato.privacy import GaussianSum, NoisyChoice, Recording, ShardedAnswers, profile
 from sfumato.release import Certificate, Method, statements, write_release
 from sfumato.report.public import PURPOSES, write_public_page

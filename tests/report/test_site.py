@@ -16,8 +16,8 @@ import pytest
 
 from release.making import edit_certificate
 from report.fabricated import CHOICES, METHODS, fabricate, file_table, report_literature, score
-from sfumato.bench.store import PUBLIC_TRIAL, Store, Stored
 from sfumato.errors import UsageError
+from sfumato.lab.store import PUBLIC_TRIAL, Store, Stored
 from sfumato.report.charts import Axis, Point, Series, legend, lines, scatter
 from sfumato.report.dossier import release_command
 from sfumato.report.leaderboard import read_board

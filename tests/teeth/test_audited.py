@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from sfumato import contracts
-from sfumato.bench.audit import audit_method
+from sfumato.auditing.audit import audit_method
 from sfumato.contracts import Sampler, Synthesizer
 from sfumato.privacy import Budget, GaussianSum, Mechanism, Noise, PrivateImages, SeededNoise, Tape, noise
 from sfumato.privacy.private import Query, _bind, unlock

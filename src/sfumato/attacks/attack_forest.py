@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from sfumato.contracts import ClassifierAttack
-from sfumato.networks.outputs import check, features, forest, judged_across_folds
+from sfumato.statistics.outputs import check, features, forest, judged_across_folds
 from sfumato.values import Exposed
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from sfumato.contracts import ClassifierAttack
-from sfumato.networks.outputs import check, features, judged_across_folds, perceptron
+from sfumato.statistics.outputs import check, features, judged_across_folds, perceptron
 from sfumato.values import Exposed
 
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from sfumato.contracts import Attack
-from sfumato.networks.densities import Waves, logistic, neighbour_distance
+from sfumato.statistics.densities import Waves, logistic, neighbour_distance
 from sfumato.values import Images, Release
 
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from sfumato.contracts import Attack
-from sfumato.networks.densities import MOST_FOR_AXES, Waves, logistic, neighbour_distance, principal_axes
+from sfumato.statistics.densities import MOST_FOR_AXES, Waves, logistic, neighbour_distance, principal_axes
 from sfumato.values import Images, Release
 
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from sfumato.contracts import Attack
-from sfumato.networks.densities import MOST_FOR_AXES, log_density_ratio, principal_axes
+from sfumato.statistics.densities import MOST_FOR_AXES, log_density_ratio, principal_axes
 from sfumato.values import Images, Release
 
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from sfumato.contracts import ClassifierAttack
-from sfumato.networks.outputs import check, confidence
+from sfumato.statistics.outputs import check, confidence
 from sfumato.values import Exposed
 
 LEAST_VARIANCE = 1e-6  # of a confidence: shadows that agree to the last digit prove nothing

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from sfumato.contracts import ClassifierAttack
-from sfumato.networks.outputs import check, log_probability
+from sfumato.statistics.outputs import check, log_probability
 from sfumato.values import Exposed
 
 

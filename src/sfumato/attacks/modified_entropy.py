@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from sfumato.contracts import ClassifierAttack
-from sfumato.networks.outputs import check, modified_entropy
+from sfumato.statistics.outputs import check, modified_entropy
 from sfumato.values import Exposed
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from sfumato.contracts import Attack
-from sfumato.networks.distances import to_nearest
+from sfumato.statistics.distances import to_nearest
 from sfumato.values import Images, Release
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from sfumato.contracts import ClassifierAttack
-from sfumato.networks.outputs import check, forest, judged_by_shadows
+from sfumato.statistics.outputs import check, forest, judged_by_shadows
 from sfumato.values import Exposed
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from sfumato.contracts import ClassifierAttack
-from sfumato.networks.outputs import check, judged_by_shadows, perceptron
+from sfumato.statistics.outputs import check, judged_by_shadows, perceptron
 from sfumato.values import Exposed
 
 

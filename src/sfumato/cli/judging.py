@@ -27,7 +27,7 @@ from sfumato.contracts import DEFAULT_METHOD
 from sfumato.errors import NotApplicable
 
 if TYPE_CHECKING:
-    from sfumato.bench.audit import Finding
+    from sfumato.auditing.audit import Finding
     from sfumato.values import Score
 
 Folder = Annotated[Path, typer.Argument(help="A release folder.")]
@@ -55,8 +55,8 @@ def evaluate(
     as_json: Json = False,
 ) -> None:
     """Lab side: what the release is worth against real images. Scores are private and go to FOLDER.lab."""
-    from sfumato.bench.attack import attack_release
-    from sfumato.bench.evaluate import evaluate_release
+    from sfumato.judging.attack import attack_release
+    from sfumato.judging.evaluate import evaluate_release
     from sfumato.report.evaluation import write_page
 
     reading = parsed_reading(size, mode, label, classes, skip_bad)
@@ -85,7 +85,7 @@ def attack(
     as_json: Json = False,
 ) -> None:
     """Lab side: can attackers tell training records from others? Exit 6 if they show more than is claimed."""
-    from sfumato.bench.attack import attack_release
+    from sfumato.judging.attack import attack_release
     from sfumato.report.evaluation import write_page
 
     reading = parsed_reading(size, mode, label, classes, skip_bad)
@@ -118,7 +118,7 @@ def student(
     as_json: Json = False,
 ) -> None:
     """Lab side: train students on the release alone, test them on real images. Results go to FOLDER.lab."""
-    from sfumato.bench.student import summary, train_student
+    from sfumato.judging.student import summary, train_student
 
     reading = parsed_reading(size, mode, label, classes, skip_bad)
     score = train_student(folder, real, arch=arch, seeds=seeds, schedule=schedule, loss=loss, subset=subset,
@@ -141,7 +141,7 @@ def select(
     as_json: Json = False,
 ) -> None:
     """Lab side: keep one of many classifiers by a charged choice, beside what other rules would have given."""
-    from sfumato.bench.selection import select_classifier
+    from sfumato.judging.selection import select_classifier
     from sfumato.report.evaluation import write_page
 
     reading = parsed_reading(None, None, label, classes, False)
@@ -156,7 +156,7 @@ def audit(
     as_json: Json = False,
 ) -> None:
     """Is our own implementation as private as it claims? Runs on fixture data, never on yours. Exit 6 if not."""
-    from sfumato.bench.audit import audit_method
+    from sfumato.auditing.audit import audit_method
 
     _report(audit_method(method, epsilon=epsilon), as_json)
 
@@ -164,7 +164,7 @@ def audit(
 @app.command(epilog="Example: `sfumato selfcheck`")
 def selfcheck(as_json: Json = False) -> None:
     """A minute on this machine before private data is opened: noise, bounds, ledger, replay. Exit 6 if one fails."""
-    from sfumato.bench.selfcheck import selfcheck as check
+    from sfumato.auditing.selfcheck import selfcheck as check
 
     _report(check(), as_json)
 

@@ -29,8 +29,8 @@ def run(
     as_json: Json = False,
 ) -> None:
     """Lab side: run a recipe and write its table; what is there already is not run again."""
-    from sfumato.bench.engines import engine_of
-    from sfumato.bench.experiment import Experiment
+    from sfumato.experiments.engines import engine_of
+    from sfumato.experiments.experiment import Experiment
 
     experiment = Experiment.of(recipe, profile=profile, out=out, folder=data)
     runner = engine_of(engine, workers=workers, address=address)
@@ -57,8 +57,8 @@ def report(
     if not (folder / "cells").is_dir():
         raise UsageError("Expected a store of cells for a site, got another folder.", where=folder,
                          fix="add --public for the page of a release, or name the --out of `sfumato run`")  # fmt: skip
-    from sfumato.bench.store import Store
-    from sfumato.bench.totals import totals
+    from sfumato.experiments.totals import totals
+    from sfumato.lab.store import Store
     from sfumato.report.site import write_site
 
     spent = {total.data: asdict(total) for total in totals(Store(folder))}
@@ -71,9 +71,9 @@ def status(
     store: Annotated[Path, typer.Argument(help="The store of `sfumato run`.")] = Path("runs"), as_json: Json = False
 ) -> None:
     """Lab side: how far the cells of a store are, while they are run elsewhere."""
-    from sfumato.bench import status as cells
-    from sfumato.bench.store import Store
     from sfumato.errors import UsageError
+    from sfumato.experiments import status as cells
+    from sfumato.lab.store import Store
 
     if not store.is_dir():
         raise UsageError(
@@ -99,7 +99,7 @@ def list_(kind: Literal["methods", "metrics", "attacks", "datasets"], as_json: J
 @app.command(epilog="Example: `sfumato doctor`")
 def doctor(as_json: Json = False) -> None:
     """Look at this machine: versions, known traps, entropy, disk, memory. Exit 5 if something is wrong."""
-    from sfumato.bench.doctor import examine
+    from sfumato.auditing.doctor import examine
 
     findings = examine()
     if as_json:

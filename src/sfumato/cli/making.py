@@ -54,7 +54,7 @@ def release(
     as_json: Json = False,
 ) -> None:
     """Make a synthetic data set under a privacy budget; the same command resumes a killed run."""
-    from sfumato.bench.run import Job, make_release
+    from sfumato.making.release import Job, make_release
 
     job = Job(data, method, parsed_epsilon(epsilon, i_know), delta, public, count,
               parsed_reading(size, mode, label, classes, skip_bad), folders, parsed_settings(settings))  # fmt: skip
@@ -71,7 +71,7 @@ def resample(
     as_json: Json = False,
 ) -> None:
     """Make another release from the same noisy answers: costs no privacy, and the data need not be there."""
-    from sfumato.bench.resample import resample_release
+    from sfumato.making.resample import resample_release
 
     made = resample_release(folder, out, count=count, settings=parsed_settings(settings), folders=folders)
     _announce(made, as_json, again=True)
@@ -112,7 +112,7 @@ def plan(
     as_json: Json = False,
 ) -> None:
     """Show noise, rounds, cost and expected time; touches no private pixel."""
-    from sfumato.bench.run import Job, plan_release
+    from sfumato.making.release import Job, plan_release
 
     reading = parsed_reading(size, mode, label, classes, skip_bad)
     job = Job(

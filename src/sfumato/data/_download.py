@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import tempfile
 import urllib.request
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -16,6 +15,7 @@ from urllib.error import HTTPError
 from urllib.parse import urlsplit
 
 from sfumato.errors import DataError, EnvironmentProblem, printable
+from sfumato.files import written_whole
 from sfumato.progress import track
 
 BLOCK = 2**18  # bytes
@@ -81,27 +81,27 @@ def fetch(download: Download, folder: Path, *, beside: Sequence[str] = ()) -> Pa
     )
 
 
+class _WrongChecksum(Exception):
+    """What came is not to be kept."""
+
+
 def _save(url: str, target: Path, sha256: str) -> str:
     """Fetch to a temporary file beside the target, and move it there if the checksum is right."""
     parts = urlsplit(url)
     if parts.scheme not in ("https", "file") and parts.hostname not in ("127.0.0.1", "localhost"):
         raise ValueError(f"refusing the address {url}")
     digest = hashlib.sha256()
-    handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
-    try:
+    with suppress(_WrongChecksum), written_whole(target) as unfinished:
         with (
-            os.fdopen(handle, "wb") as file,
+            unfinished.open("wb") as file,
             urllib.request.urlopen(url, timeout=TIMEOUT) as answer,  # noqa: S310 - the scheme is checked above
         ):
             total = -(-int(answer.headers.get("Content-Length") or 0) // BLOCK)
             for block in track(_blocks(answer), what=f"downloading {target.name}", total=total):
                 digest.update(block)
                 file.write(block)
-        if digest.hexdigest() == sha256:
-            Path(temporary).replace(target)
-    finally:
-        with suppress(FileNotFoundError):
-            Path(temporary).unlink()
+        if digest.hexdigest() != sha256:
+            raise _WrongChecksum
     return digest.hexdigest()
 
 

@@ -26,9 +26,9 @@ from torch import Tensor
 
 from sfumato.contracts import Sampler, Synthesizer
 from sfumato.errors import UsageError, expect_within
-from sfumato.networks.embedding import count_share_for, counted, mean_embedding, squared_mmd
-from sfumato.networks.painting import COURSE, Course, Paintings, paint
 from sfumato.privacy import Budget, GaussianSum, PrivateImages
+from sfumato.synthesis.embedding import count_share_for, counted, mean_embedding, squared_mmd
+from sfumato.synthesis.painting import COURSE, Course, Paintings, paint
 from sfumato.values import Images, Spec
 
 CHUNK = 64  # images at a time: what many features make of more does not stay in the processor's cache

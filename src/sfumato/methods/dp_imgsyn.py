@@ -19,11 +19,11 @@ from torch.nn import functional as F
 
 from sfumato.contracts import Sampler, Synthesizer
 from sfumato.errors import UsageError
-from sfumato.networks.alignment import Form, Goal, Observed, Scattered, Teacher, Weights, align, targets_for
 from sfumato.networks.resnet import resnet18, resnet34
 from sfumato.networks.scattering import LinearHead, ScatteringFeatures
 from sfumato.privacy import Budget, Descent, GaussianSum, PrivateImages, Query, descend
 from sfumato.progress import track
+from sfumato.synthesis.alignment import Form, Goal, Observed, Scattered, Teacher, Weights, align, targets_for
 from sfumato.values import Images, Spec
 
 TEACHERS = {"scattering": (0.1, 100.0), "resnet18-gn": (1.0, 0.5), "resnet34-gn": (1.0, 0.5)}  # bound, step size

@@ -29,9 +29,9 @@ from torch import Tensor
 
 from sfumato.contracts import Sampler, Synthesizer
 from sfumato.errors import UsageError, expect_within
-from sfumato.networks.embedding import count_share_for, counted, mean_embedding
-from sfumato.networks.painting import COURSE, MULTIPLICATIONS, Course, Paintings, paint
 from sfumato.privacy import Budget, GaussianSum, PrivateImages
+from sfumato.synthesis.embedding import count_share_for, counted, mean_embedding
+from sfumato.synthesis.painting import COURSE, MULTIPLICATIONS, Course, Paintings, paint
 from sfumato.values import Images, Spec
 
 PUBLISHED_SIDE = 28  # pixels; the published widths are for images of this size

@@ -31,11 +31,11 @@ from torch.nn import functional as F
 from sfumato.contracts import Sampler, Synthesizer
 from sfumato.errors import EnvironmentProblem, UsageError, expect_within
 from sfumato.networks.efficientnet_lite0 import EfficientNetLite0
-from sfumato.networks.embedding import count_share_for, counted, mean_embedding, squared_mmd
-from sfumato.networks.features import extractor
-from sfumato.networks.painting import COURSE, Course, Paintings, paint
 from sfumato.networks.scattering import COARSE_SIDE, FEATURE_SIDE, ORIENTATIONS, Scattering
 from sfumato.privacy import Budget, GaussianSum, PrivateImages
+from sfumato.statistics.features import extractor
+from sfumato.synthesis.embedding import count_share_for, counted, mean_embedding, squared_mmd
+from sfumato.synthesis.painting import COURSE, Course, Paintings, paint
 from sfumato.values import Images, Spec
 
 CHUNK = 64  # images at a time: small maps stay in the processor's cache

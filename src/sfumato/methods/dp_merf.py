@@ -12,9 +12,9 @@ from torch import Tensor
 
 from sfumato.contracts import Sampler, Synthesizer
 from sfumato.errors import UsageError, expect_within
-from sfumato.networks.embedding import count_share_for, counted, mean_embedding, squared_mmd
-from sfumato.networks.painting import COURSE, MULTIPLICATIONS, Course, Paintings, paint, paint_pixels
 from sfumato.privacy import Budget, GaussianSum, PrivateImages
+from sfumato.synthesis.embedding import count_share_for, counted, mean_embedding, squared_mmd
+from sfumato.synthesis.painting import COURSE, MULTIPLICATIONS, Course, Paintings, paint, paint_pixels
 from sfumato.values import Images, Spec
 
 

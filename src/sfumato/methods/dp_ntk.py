@@ -35,9 +35,9 @@ from torch import Tensor, nn
 
 from sfumato.contracts import Sampler, Synthesizer
 from sfumato.errors import UsageError, expect_within
-from sfumato.networks.embedding import count_share_for, counted, mean_embedding
-from sfumato.networks.painting import COURSE, Course, Paintings, paint
 from sfumato.privacy import Budget, GaussianSum, PrivateImages
+from sfumato.synthesis.embedding import count_share_for, counted, mean_embedding
+from sfumato.synthesis.painting import COURSE, Course, Paintings, paint
 from sfumato.values import Images, Spec
 
 LARGEST_ANSWER = 4_000_000  # numbers, of all classes together: noise is drawn for each of them eight times

@@ -19,11 +19,11 @@ from torch import Tensor, nn
 
 from sfumato.contracts import Sampler, Synthesizer
 from sfumato.errors import UsageError, expect_within
-from sfumato.networks import moments
-from sfumato.networks.embedding import class_sizes
-from sfumato.networks.moments import shortened, unpacked
 from sfumato.privacy import Budget, GaussianSum, PrivateImages, Query, noisy_gradient
 from sfumato.progress import track
+from sfumato.synthesis import moments
+from sfumato.synthesis.embedding import class_sizes
+from sfumato.synthesis.moments import shortened, unpacked
 from sfumato.values import Images, Spec
 
 CHANNEL_FREQUENCY = 5  # how many waves across an image a difference of colours counts as

@@ -21,10 +21,10 @@ from torch import Generator, Tensor, nn
 
 from sfumato.contracts import Sampler, Synthesizer
 from sfumato.errors import UsageError
-from sfumato.networks.candidates import SOURCES, Candidates, candidates
 from sfumato.networks.scattering import ScatteringFeatures
 from sfumato.privacy import Budget, GaussianSum, PrivateImages
 from sfumato.progress import track
+from sfumato.synthesis.candidates import SOURCES, Candidates, candidates
 from sfumato.values import Images, Spec
 
 CHUNK = 1_000  # images made or embedded at a time

@@ -20,14 +20,14 @@ from torch.nn import functional as F
 
 from sfumato.contracts import Sampler, Synthesizer
 from sfumato.errors import expect_within
-from sfumato.networks import moments
-from sfumato.networks.dead_leaves import dead_leaves
-from sfumato.networks.embedding import class_sizes, counted
-from sfumato.networks.image_code import ImageCode, Kind
-from sfumato.networks.painter import Painter, quantised
 from sfumato.networks.scattering import EvenFeatures, LinearHead, ScatteringFeatures, Teacher
 from sfumato.privacy import Budget, Descent, GaussianSum, PrivateImages, Query, descend
 from sfumato.progress import track
+from sfumato.synthesis import moments
+from sfumato.synthesis.dead_leaves import dead_leaves
+from sfumato.synthesis.embedding import class_sizes, counted
+from sfumato.synthesis.image_code import ImageCode, Kind
+from sfumato.synthesis.painter import Painter, quantised
 from sfumato.values import Images, Spec
 
 FACTS = {"tones": 0.01, "lengths": 0.03}  # of the painting's share

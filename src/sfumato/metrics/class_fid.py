@@ -8,8 +8,8 @@ from typing import ClassVar
 
 from sfumato.contracts import Metric
 from sfumato.errors import NotApplicable
-from sfumato.networks.features import chosen, compared, extractor
-from sfumato.networks.gaussians import Frechet, frechet
+from sfumato.statistics.features import chosen, compared, extractor
+from sfumato.statistics.gaussians import Frechet, frechet
 from sfumato.values import Images, Reference, Score
 
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from sfumato.contracts import Metric
-from sfumato.networks.features import compared
-from sfumato.networks.neighbours import overlap
+from sfumato.statistics.features import compared
+from sfumato.statistics.neighbours import overlap
 from sfumato.values import Images, Reference, Score
 
 

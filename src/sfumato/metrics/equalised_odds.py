@@ -10,8 +10,8 @@ from torch import Tensor
 
 from sfumato.contracts import Metric
 from sfumato.errors import UsageError
-from sfumato.networks import groups as by_group
-from sfumato.networks.student import Lesson, lessons_of, predict, train
+from sfumato.statistics import groups as by_group
+from sfumato.training.student import Lesson, lessons_of, predict, train
 from sfumato.values import Images, Reference, Score
 
 # Each figure of one tally, and whether more of it is better.

@@ -8,8 +8,8 @@ from typing import ClassVar
 from torch import Tensor
 
 from sfumato.contracts import Metric
-from sfumato.networks.features import compared
-from sfumato.networks.gaussians import frechet, frechet_distance
+from sfumato.statistics.features import compared
+from sfumato.statistics.gaussians import frechet, frechet_distance
 from sfumato.values import Images, Reference, Score
 
 

@@ -9,8 +9,8 @@ from torch import Tensor
 
 from sfumato.contracts import Metric
 from sfumato.errors import NotApplicable
-from sfumato.networks.features import compared
-from sfumato.networks.gaussians import mixture_log_likelihoods, mixture_variances, nearest_variance
+from sfumato.statistics.features import compared
+from sfumato.statistics.gaussians import mixture_log_likelihoods, mixture_variances, nearest_variance
 from sfumato.values import Images, Reference, Score
 
 

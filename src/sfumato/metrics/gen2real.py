@@ -9,9 +9,9 @@ from typing import ClassVar
 from torch import Tensor
 
 from sfumato.contracts import Metric
-from sfumato.networks import judging
-from sfumato.networks.judging import CPU_EPOCHS, Profile, Selection
-from sfumato.networks.student import Lesson, hard, lessons_of, outputs
+from sfumato.statistics import panels as judging
+from sfumato.statistics.panels import CPU_EPOCHS, Profile, Selection
+from sfumato.training.student import Lesson, hard, lessons_of, outputs
 from sfumato.values import Images, Reference, Score
 
 BY_LABELS = "small-cnn"

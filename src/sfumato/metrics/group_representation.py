@@ -10,9 +10,9 @@ from torch import Tensor
 
 from sfumato.contracts import Metric
 from sfumato.errors import NotApplicable, UsageError
-from sfumato.networks.distances import some
-from sfumato.networks.groups import drawn_anew, error_of_mean
-from sfumato.networks.student import Lesson, predict, train
+from sfumato.statistics.distances import some
+from sfumato.statistics.groups import drawn_anew, error_of_mean
+from sfumato.training.student import Lesson, predict, train
 from sfumato.values import Groups, Images, Reference, Score
 
 METHOD = (

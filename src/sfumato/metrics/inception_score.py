@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from sfumato.contracts import Metric
-from sfumato.networks.features import chosen, compared, extractor, logits, refuse_other_kind
-from sfumato.networks.student import Lesson, outputs, train
+from sfumato.statistics.features import chosen, compared, extractor, logits, refuse_other_kind
+from sfumato.training.student import Lesson, outputs, train
 from sfumato.values import Images, Reference, Score
 
 DOMAIN = "small-cnn-on-real"  # where the extractor has no classifier: one that learnt the training images

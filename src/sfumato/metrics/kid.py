@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from sfumato.contracts import Metric
-from sfumato.networks.features import compared
-from sfumato.networks.neighbours import kernel_distance
+from sfumato.statistics.features import compared
+from sfumato.statistics.neighbours import kernel_distance
 from sfumato.values import Images, Reference, Score
 
 

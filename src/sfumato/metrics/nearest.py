@@ -9,7 +9,7 @@ import torch
 
 from sfumato.contracts import Metric
 from sfumato.errors import DataError, UsageError
-from sfumato.networks.distances import QUANTILES, error_of_ratio, quantiles, ratio_of_medians, some, to_nearest
+from sfumato.statistics.distances import QUANTILES, error_of_ratio, quantiles, ratio_of_medians, some, to_nearest
 from sfumato.values import Images, Reference, Score
 
 

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from sfumato.contracts import Metric
 from sfumato.errors import DataError, NotApplicable, UsageError
-from sfumato.networks.distances import QUANTILES, error_of_ratio, quantiles, ratio_of_medians, some, to_nearest
-from sfumato.networks.student import Lesson, predict, train
+from sfumato.statistics.distances import QUANTILES, error_of_ratio, quantiles, ratio_of_medians, some, to_nearest
+from sfumato.training.student import Lesson, predict, train
 from sfumato.values import Images, Reference, Score
 
 SIDES = ("released", "other")

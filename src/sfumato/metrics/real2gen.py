@@ -11,10 +11,10 @@ from torch import Tensor
 
 from sfumato.contracts import Metric
 from sfumato.errors import NotApplicable
-from sfumato.networks import judging
-from sfumato.networks.distances import some
-from sfumato.networks.judging import CPU_EPOCHS, Profile
-from sfumato.networks.student import Lesson, outputs
+from sfumato.statistics import panels as judging
+from sfumato.statistics.distances import some
+from sfumato.statistics.panels import CPU_EPOCHS, Profile
+from sfumato.training.student import Lesson, outputs
 from sfumato.values import Images, Reference, Score
 
 

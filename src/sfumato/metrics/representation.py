@@ -11,8 +11,8 @@ from torch import Tensor
 
 from sfumato.contracts import Metric
 from sfumato.errors import DataError, UsageError
-from sfumato.networks.distances import some
-from sfumato.networks.groups import drawn_anew, of_known_class
+from sfumato.statistics.distances import some
+from sfumato.statistics.groups import drawn_anew, of_known_class
 from sfumato.values import Images, Reference, Score
 
 COVERED = (

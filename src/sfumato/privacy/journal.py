@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from sfumato.errors import EnvironmentProblem, VerificationFailed
+from sfumato.files import flush_folder
 
 _START = "0" * 64
 
@@ -28,7 +29,7 @@ class Journal:
         try:
             self._file = os.open(path, ways | os.O_NOFOLLOW, 0o600)
             fcntl.flock(self._file, (fcntl.LOCK_SH if read_only else fcntl.LOCK_EX) | fcntl.LOCK_NB)
-            sync_folder(path.parent)
+            flush_folder(path.parent)
         except BlockingIOError as error:
             raise EnvironmentProblem(
                 "Another run is writing this ledger.", where=path, fix="wait for it to end, or choose another --out"
@@ -83,12 +84,3 @@ class Journal:
 
     def close(self) -> None:
         os.close(self._file)
-
-
-def sync_folder(folder: Path) -> None:
-    """Make the names in a folder durable, as fsync does for a file's bytes."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

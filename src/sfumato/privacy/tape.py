@@ -6,7 +6,6 @@ Guarantee: only answers whose noise was paid for and added are written; exact su
 from __future__ import annotations
 
 import io
-import os
 import zipfile
 from pathlib import Path
 from typing import NamedTuple
@@ -15,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sfumato.errors import EnvironmentProblem, VerificationFailed
-from sfumato.privacy.journal import sync_folder
+from sfumato.files import write_whole
 
 
 class Answer(NamedTuple):
@@ -72,16 +71,9 @@ def _save(path: Path, answer: Answer) -> None:
     packed = io.BytesIO()
     small = np.abs(answer.total).max(initial=0) < 2**31  # half the disk, and most answers are
     np.savez(packed, total=answer.total.astype(np.int32) if small else answer.total, draws=np.int64(answer.draws))
-    unfinished = path.with_suffix(f".tmp{os.getpid()}")
     try:
-        with unfinished.open("wb") as file:
-            file.write(packed.getbuffer())
-            file.flush()
-            os.fsync(file.fileno())
-        unfinished.replace(path)
-        sync_folder(path.parent)
+        write_whole(path, packed.getvalue(), durable=True)
     except OSError as error:
-        unfinished.unlink(missing_ok=True)
         raise EnvironmentProblem(
             f"A noisy answer could not be written ({error.strerror}).", where=path, fix="free some space; then resume"
         ) from error

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sfumato.errors import EnvironmentProblem, UsageError
+from sfumato.files import flush_folder
 from sfumato.release import layout
 from sfumato.release.card import render_card
 from sfumato.release.certificate import Certificate
@@ -54,7 +55,7 @@ def write_release(
             _fill(work, tables, certificate, export_folders=export_folders)
             _refuse_existing(target)
             work.rename(target)
-            _flush(target.parent)
+            flush_folder(target.parent)
     except OSError as error:
         raise EnvironmentProblem(
             f"Expected to write the release, got: {error.strerror or error}. Nothing was left behind.",
@@ -170,7 +171,7 @@ def _fill(work: Path, tables: dict[str, _Table], certificate: Certificate, *, ex
     _write(work / layout.PREVIEW, draw_preview(pixels, labels, certificate))
     _write(work / layout.SUMS, sums_text(work).encode())
     for inside in [work, *(p for p in work.rglob("*") if p.is_dir())]:
-        _flush(inside)
+        flush_folder(inside)
 
 
 def _write_shard(path: Path, table: _Table, certificate: Certificate) -> None:
@@ -206,11 +207,3 @@ def _write(path: Path, contents: bytes) -> None:
         file.write(contents)
         file.flush()
         os.fsync(file.fileno())
-
-
-def _flush(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from sfumato.errors import EnvironmentProblem, SfumatoError, VerificationFailed
-from sfumato.report.public import unfinished, write_public_page
+from sfumato.files import unfinished_name
+from sfumato.report.public import write_public_page
 
 WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 LISTING, MOVING = ("os.listdir", "os.scandir", "os.walk"), ("os.rename", "os.remove")
@@ -47,7 +48,7 @@ def write_confined_page(release: Path, out: Path) -> Path:
 
 def confine(release: Path, out: Path) -> None:
     """Shut this process in with a release and the place of its page; there is no way back."""
-    walls = _Walls((_real(release), *_installed()), frozenset(map(_place, (out, unfinished(out)))))
+    walls = _Walls((_real(release), *_installed()), frozenset(map(_place, (out, unfinished_name(out)))))
     sys.dont_write_bytecode, sys.pycache_prefix = True, None
     sys.path[:] = [entry for entry in sys.path if walls.inside(_real(entry))]  # an import looks into all of them
     sys.addaudithook(walls)

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 from urllib.parse import quote
 
-from sfumato.bench.scores import LAB_SIDE
 from sfumato.errors import printable
+from sfumato.lab.scores import LAB_SIDE
 from sfumato.release import Certificate
 from sfumato.report.leaderboard import Document, Line, Seen, duration, memory, number, numbers_by_name, shown
 from sfumato.report.plots import GROUPED, Figure, class_bars, csv_text, curve_of_delta

@@ -10,9 +10,9 @@ from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from sfumato.bench.lab import Lab
-from sfumato.bench.scores import LAB_SIDE, read_scores
 from sfumato.errors import printable
+from sfumato.lab.folder import Lab
+from sfumato.lab.scores import LAB_SIDE, read_scores
 from sfumato.release import Certificate, read_certificate
 from sfumato.report.charts import Bar, bars
 

@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from sfumato.bench.cell import MADE
-from sfumato.bench.lab import Lab
-from sfumato.bench.scores import read_scores
-from sfumato.bench.store import PUBLIC_TRIAL, Store, Stored
 from sfumato.errors import SfumatoError, printable
+from sfumato.experiments.cell import MADE
+from sfumato.lab.folder import Lab
+from sfumato.lab.scores import read_scores
+from sfumato.lab.store import PUBLIC_TRIAL, Store, Stored
 from sfumato.release import Certificate, read_certificate
 
 LEVELS = ("certified", "legacy", "empirical", "not-private")  # from the strongest to none

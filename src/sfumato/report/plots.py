@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from sfumato.bench.table import PERCENT
 from sfumato.errors import printable
+from sfumato.experiments.table import PERCENT
 from sfumato.report.charts import Axis, Bar, Point, Series, bars, legend, lines, scatter
 from sfumato.report.leaderboard import Board, Line, duration, memory, number, shown
 

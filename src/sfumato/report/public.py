@@ -11,7 +11,6 @@ import base64
 import hashlib
 import json
 import math
-import os
 import re
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from pathlib import Path
@@ -20,6 +19,7 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from sfumato.errors import EnvironmentProblem, UsageError, VerificationFailed, printable
+from sfumato.files import write_whole
 
 # The modules and not the package, whose `verify` knows the accountants: from here no way leads to them.
 from sfumato.release import layout
@@ -65,21 +65,10 @@ def write_public_page(release: Path, out: Path) -> Path:
     return out
 
 
-def unfinished(out: Path) -> Path:
-    """Where this process writes a page before it gets its name."""
-    return out.with_name(f"{out.name}.tmp-{os.getpid()}")
-
-
 def _write(out: Path, contents: bytes) -> None:
-    written = unfinished(out)
     try:
-        with written.open("wb") as file:
-            file.write(contents)
-            file.flush()
-            os.fsync(file.fileno())
-        written.replace(out)
+        write_whole(out, contents)
     except OSError as error:
-        written.unlink(missing_ok=True)
         raise EnvironmentProblem(
             f"Expected to write the page, got: {error.strerror or error}.", where=out, fix="check space and permissions"
         ) from error

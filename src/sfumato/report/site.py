@@ -17,9 +17,9 @@ from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from sfumato.bench.lab import NOTICE
-from sfumato.bench.scores import LAB_SIDE
 from sfumato.errors import EnvironmentProblem, UsageError, printable
+from sfumato.lab.folder import NOTICE
+from sfumato.lab.scores import LAB_SIDE
 from sfumato.release.layout import PREVIEW, read_regular
 from sfumato.report.comparisons import read_comparisons
 from sfumato.report.dossier import dossier

@@ -1,0 +1,1 @@
+"""Whether our own implementation, and this machine, keep the guarantee; nothing private is opened."""

@@ -1,0 +1,244 @@
+"""Is our own implementation as private as it claims? A method is run on fixture data and held to its ledger.
+
+Record and replay on neighbours with the whole release compared byte by byte, the noise and the sampling against
+what was charged, canaries through the core in the method's own configuration and in one that shows more, and the
+ledger against what was really drawn and against a second accountant.
+"""
+
+from __future__ import annotations
+
+import math
+import tempfile
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Literal
+
+from sfumato import contracts
+from sfumato.auditing import canaries, fixture
+from sfumato.auditing.canaries import CanaryAudit
+from sfumato.auditing.witness import (
+    Finding,
+    Witness,
+    drawn_finding,
+    independence_finding,
+    noise_finding,
+    sampling_findings,
+    verdict,
+)
+from sfumato.contracts import Reading
+from sfumato.errors import UsageError
+from sfumato.making.release import Job, make_release, plan_release, with_settings
+from sfumato.privacy import (
+    Budget,
+    Charge,
+    GaussianSum,
+    Ledger,
+    Mechanism,
+    NoisyChoice,
+    Recording,
+    ShardedAnswers,
+)
+from sfumato.release import read_certificate, verify
+from sfumato.release.recount import recount
+from sfumato.values import Spec
+
+__all__ = ["PARTS", "Finding", "audit_method"]
+
+PARTS = ("replay", "noise", "sampler", "ledger", "canaries")
+SMALL = {"rounds": 24, "epochs": 1, "frequencies": 200, "hidden": 64, "batch": 64, "width": 4}  # at most, in audits
+RELEASED = 12  # images
+
+
+def audit_method(
+    name: str,
+    *,
+    epsilon: float = 1.0,
+    confidence: float = 0.999,
+    settings: tuple[tuple[str, str], ...] = (),
+    parts: Collection[str] = PARTS,
+    kinds: Collection[str] | None = None,
+) -> list[Finding]:
+    """Everything that can be found out about a method without private data.
+
+    `settings` are hyperparameters beside those that make it small, `kinds` the neighbours to try (all of them).
+    """
+    if not (0 < epsilon < math.inf and 0.5 < confidence < 1):
+        raise UsageError(f"Expected a finite epsilon > 0 and a confidence from 0.5 to 1, got {epsilon}, {confidence}.")
+    with tempfile.TemporaryDirectory(prefix="sfumato-audit-") as folder:
+        bench = _Bench(Path(folder), name, epsilon, settings)
+        plan = plan_release(bench.job(bench.data))  # what is wrong with the request shows here
+        run = bench.record()
+        if isinstance(run, Finding):
+            return [run]
+        found: list[Finding] = []
+        if "replay" in parts:
+            found += bench.replay(run, kinds)
+        if "noise" in parts:
+            found += [noise_finding(run.witness, run.charges), independence_finding(run.witness, run.charges)]
+        if "sampler" in parts:
+            found += sampling_findings(run.witness, run.charges)
+        if "ledger" in parts:
+            found += [drawn_finding(run.witness, run.charges, run.begun), _accounted(run)]
+        if "canaries" in parts:
+            found += canary_findings(plan.mechanisms, confidence)
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A recorded run: its release, what was charged and begun, and who saw it."""
+
+    release: Path
+    charges: tuple[Charge, ...]
+    begun: tuple[int, ...]
+    witness: Witness
+    recording: Recording
+
+
+class _Bench:
+    """A method made small, and a folder to run it in."""
+
+    def __init__(self, folder: Path, name: str, epsilon: float, settings: tuple[tuple[str, str], ...]) -> None:
+        self.folder, self.name, self.epsilon, self.runs = folder, name, epsilon, 0
+        self.data = fixture.records()
+        spec = Spec(fixture.COUNT, 1, fixture.SIDE, fixture.SIDE, fixture.CLASSES)
+        method = contracts.find("methods", name).for_task(spec, Budget.of(epsilon, count=fixture.COUNT))
+        self.settings = (*_small(method), *settings)
+        needed = with_settings(method, dict(self.settings)).public_images == "needed"
+        self.public = str(fixture.public_pictures().save(folder / "public.npz")) if needed else None
+
+    def job(self, data: fixture.Records) -> Job:
+        self.runs += 1
+        path = data.save(self.folder / f"data{self.runs}.npz")
+        return Job(str(path), self.name, self.epsilon, public=self.public, count=RELEASED, settings=self.settings,
+                   reading=Reading(classes=fixture.CLASSES))  # fmt: skip
+
+    def make(self, data: fixture.Records, witness: Witness) -> Path:
+        noise, tape = witness.pair()
+        return make_release(self.job(data), self.folder / f"release{self.runs}", noise=noise, tape=tape)
+
+    def record(self) -> Run | Finding:
+        """The run that all neighbours are compared with, or what kept it from ending."""
+        recording = Recording()
+        witness = Witness(*recording.recorder())
+        try:
+            release = self.make(self.data, witness)
+        except Exception as error:  # noqa: BLE001 - a method that fails on odd records says something about them
+            return Finding("same control flow", False, f"the run on the fixture failed: {_said(error)}")
+        ledger = Ledger(_budget(release), release.with_name(release.name + ".lab") / "ledger.jsonl")
+        try:
+            paid = [c.mechanism.rounds * c.mechanism.draws for c in ledger.charges]
+            begun = tuple(p - ledger.unbegun(c) for p, c in zip(paid, ledger.charges, strict=True))
+            return Run(release, ledger.charges, begun, witness, recording)
+        finally:
+            ledger.close()
+
+    def replay(self, run: Run, kinds: Collection[str] | None) -> list[Finding]:
+        """The same answers on every neighbour: what else may differ? Nothing."""
+        moved, flow, bytes_differ = dict[str, float](), list[str](), list[str]()
+        too_far: list[str] = []
+        known = fixture.neighbours(self.data)
+        for kind in known if kinds is None else kinds:
+            run.recording.violations.clear()
+            run.recording.worst = 0.0
+            witness = Witness(*run.recording.player())
+            try:
+                release = self.make(known[kind], witness)
+            except Exception as error:  # noqa: BLE001 - a crash on one of two neighbours tells them apart
+                flow.append(f"{kind}: {_said(error)}")
+                continue
+            violations = run.recording.violations
+            moved[kind] = run.recording.worst
+            too_far += [f"{kind}: {v}" for v in violations if not v.startswith("control flow")]
+            flow += [f"{kind}: {v}" for v in violations if v.startswith("control flow")][:1]
+            flow += [f"{kind}: other questions"] if witness.flow != run.witness.flow else []
+            bytes_differ += [f"{kind}: {name}" for name in _differing(run.release, release)]
+        most = max(moved.values(), default=0.0)
+        tried = f"{len(moved)} neighbours"
+        return [
+            verdict("moves within its reach", too_far, f"{most:.4f} of it at most, over {tried}", moved),
+            verdict("same control flow", flow, f"the same questions in the same order on {tried}", {}),
+            verdict("same release", bytes_differ, f"byte by byte, on {tried}", {"files": len(_files(run.release))}),
+        ]
+
+
+def _small(method: contracts.Synthesizer) -> tuple[tuple[str, str], ...]:
+    """Settings for seconds instead of minutes; a few steps of everything, so that every question is asked."""
+    known = {f.name: getattr(method, f.name) for f in fields(method)}  # type: ignore[arg-type]
+    less = [(name, str(most)) for name, most in SMALL.items() if type(known.get(name)) is int and known[name] > most]
+    return (*less, ("steps", "3")) if type(known.get("steps")) is int else tuple(less)
+
+
+def _budget(release: Path) -> Budget:
+    stated = read_certificate(release).budget
+    return Budget(float("inf") if stated.epsilon is None else stated.epsilon, stated.delta)
+
+
+def _said(error: Exception) -> str:
+    return f"{type(error).__name__}: {' '.join(str(error).split())}"
+
+
+def _files(folder: Path) -> dict[str, bytes]:
+    return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
+
+
+def _differing(one: Path, other: Path) -> list[str]:
+    first, second = _files(one), _files(other)
+    return sorted(name for name in first.keys() | second.keys() if first.get(name) != second.get(name))
+
+
+def _accounted(run: Run) -> Finding:
+    """The release verifies, and the second accountant finds the epsilon that is claimed."""
+    certificate = read_certificate(run.release)
+    claimed, again = certificate.guarantee.epsilon or 0.0, 0.0
+    problems = [f"{check.name}: {check.detail}" for check in verify(run.release).checks if not check.ok]
+    described = [charge.mechanism.to_dict() for charge in run.charges]
+    if described != [asked.described() for asked in certificate.mechanisms]:
+        problems.append("the certificate names other mechanisms than the ledger")
+    again = recount(described, certificate.guarantee.delta)
+    if not 0.98 * again - 2e-3 <= claimed <= again * 1.02 + 2e-3:
+        problems.append(f"epsilon {claimed:.4f} is claimed where a second accountant finds {again:.4f}")
+    fine = f"epsilon {claimed:.4f} claimed, {again:.4f} by the second accountant; the release verifies"
+    return verdict("ledger and certificate", problems, fine, {"claimed": claimed, "recounted": again})
+
+
+def canary_findings(mechanisms: Sequence[Mechanism], confidence: float) -> list[Finding]:
+    """Canaries through the core: with the method's own mechanisms, and with louder ones that show more."""
+    sums = [m for m in mechanisms if isinstance(m, GaussianSum)]
+    found = []
+    if sums:
+        own = [canaries.shortened(m) for m in sums]
+        louder = [canaries.loud(m) for m in sums if m.sampling < 1]
+        found.append(_canaries("canaries, as planned", lambda: canaries.audit_sums(own, confidence=confidence)))
+        found += [_canaries("canaries, sampled", lambda: canaries.audit_sums(louder[:1], confidence=confidence))
+                  ] if louder else []  # fmt: skip
+    for m in mechanisms:
+        if isinstance(m, ShardedAnswers):
+            few = replace(m, rounds=min(m.rounds, 6), noise_multiplier=0.5)
+            found.append(_canaries("canaries, sharded", lambda few=few: canaries.audit_shards(few)))  # type: ignore[misc]
+        elif isinstance(m, NoisyChoice):
+            clear = replace(m, noise_multiplier=1.0)
+            found.append(_canaries("canaries, chosen", lambda clear=clear: canaries.audit_choice(clear)))  # type: ignore[misc]
+    return [*found, *reference_findings(confidence)]
+
+
+def reference_findings(confidence: float) -> list[Finding]:
+    """The reference configuration, counted and as rows forty times too long."""
+    claim = canaries.Claim.of(canaries.REFERENCE)
+
+    def asked(ask: Literal["histogram", "rows"]) -> Callable[[], CanaryAudit]:
+        return lambda: canaries.audit_sums(canaries.REFERENCE, ask=ask, claim=claim, confidence=confidence)
+
+    return [_canaries("canaries, counted", asked("histogram")), _canaries("canaries, bounded rows", asked("rows"))]
+
+
+def _canaries(name: str, audit: Callable[[], CanaryAudit]) -> Finding:
+    """An alarm must ring three times: at a confidence of 0.999 each of its three bounds is wrong once in a thousand
+    runs, so that all three audits ring for nothing less than once in thirty million runs.
+    """
+    for _ in range(3):
+        seen = audit()
+        if seen.passed:
+            break
+    return Finding(name, seen.passed, seen.detail, seen.values)

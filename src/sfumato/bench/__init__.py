@@ -1,1 +1,0 @@
-"""Plan a release, make it, judge it."""

@@ -1,0 +1,1 @@
+"""Recipes: many releases made, judged and compared, on one machine or on several."""

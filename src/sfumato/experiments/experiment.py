@@ -1,0 +1,246 @@
+"""Running a recipe: an engine fills the cells in the store, and a table of them grows; all of it lab side."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field, replace
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from sfumato import contracts, data
+from sfumato.contracts import Reading
+from sfumato.errors import DataError, SfumatoError, UsageError
+from sfumato.experiments.cell import CellJob, sentence
+from sfumato.experiments.engines import Engine, local
+from sfumato.experiments.figures import draw_curve, draw_pictures
+from sfumato.experiments.live import watching
+from sfumato.experiments.recipe import Cell, Row, read_recipe, rows_of, written
+from sfumato.experiments.recipe_format import Entry, ProfileName, Recipe
+from sfumato.experiments.table import document, markdown
+from sfumato.experiments.toy import run_toy
+from sfumato.experiments.tuning import Choice, charged_choices, chosen_on_public, statement
+from sfumato.lab.folder import Lab, content_of
+from sfumato.lab.store import Store, Stored
+from sfumato.making.release import Job, plan_release
+from sfumato.values import Images
+
+ENDINGS = ("", ".npz", ".zip", ".parquet")  # of a data set that the recipe gives no file for
+
+
+@dataclass(frozen=True, slots=True)
+class Shelf:
+    """Data sets by the names that recipes call them; what was looked for once is remembered."""
+
+    folder: Path | None
+    entries: dict[str, Entry]
+    seen: dict[str, tuple[str, Reading] | DataError] = field(default_factory=dict)
+    contents: dict[str, str] = field(default_factory=dict)
+
+    def find(self, name: str) -> tuple[str, Reading]:
+        """Where a data set is and how it is read; a DataError says what to do where it is not here."""
+        if name not in self.seen:
+            try:
+                self.seen[name] = self._look(name)
+            except DataError as error:
+                self.seen[name] = error
+        found = self.seen[name]
+        if isinstance(found, DataError):
+            raise found
+        return found
+
+    def content(self, name: str) -> str:
+        """The same for the same files, wherever they lie: this tells cells of one private data set."""
+        where = self.find(name)[0]
+        if where not in self.contents:
+            self.contents[where] = content_of(where)
+        return self.contents[where]
+
+    def _look(self, name: str) -> tuple[str, Reading]:
+        entry = self.entries.get(name)
+        spellings = dict.fromkeys((name, name.replace("-", "_")))
+        files = entry.files if entry else tuple(s + ending for s in spellings for ending in ENDINGS)
+        reading = Reading(label=entry.label, size=entry.size, mode=entry.mode) if entry else Reading()
+        for file in files if self.folder else ():
+            if (path := Path(self.folder or "") / file).exists():
+                return str(path.absolute()), reading
+        wanted = f"put {' or '.join(files[:2])} into the folder that --data or SFUMATO_DATA names"
+        if name not in contracts.names("data"):
+            raise DataError(f"The data set {name} is not here.", fix=wanted)
+        try:
+            data.open_source(name, reading)  # of our own sets, also what can be downloaded
+        except SfumatoError as error:
+            raise DataError(f"The data set {name} is not here.", fix=f"{wanted}, or {error.fix}") from error
+        return name, reading
+
+
+@dataclass
+class Experiment:
+    """A recipe with a profile, a data folder and the store for what it yields."""
+
+    name: str
+    recipe: Recipe
+    profile: ProfileName
+    shelf: Shelf
+    store: Store
+    problems: dict[str, str] = field(default_factory=dict)  # why a row has no score, by its name
+    kept: list[Row] | None = None  # what tuning on public data has left; None: all
+    choices: list[Choice] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, path: Path, *, profile: ProfileName = "small", out: Path | None = None, folder: Path | None = None
+           ) -> Experiment:  # fmt: skip
+        recipe = read_recipe(path)
+        if folder is not None and not folder.is_dir():
+            raise UsageError("Expected --data (or SFUMATO_DATA) as a folder.", where=folder)
+        return cls(path.stem, recipe, profile, Shelf(folder, recipe.data), Store((out or Path("runs")).absolute()))
+
+    def rows(self, only: str = "") -> list[Row]:
+        """The lines whose name has that text."""
+        rows = rows_of(self.recipe, self.profile) if self.kept is None else self.kept
+        chosen = [row for row in rows if only.casefold() in row.name.casefold()]
+        if rows and not chosen:
+            raise UsageError(f"Expected --only as a part of a cell's name, got {only!r}.",
+                             fix=f"use a part of one such as {rows[0].name!r}")  # fmt: skip
+        return chosen
+
+    def job(self, row: Row) -> Job:
+        where, reading = self.shelf.find(row.cell.data)
+        public = self.shelf.find(row.cell.public)[0] if row.cell.public else None
+        reading = replace(reading, size=reading.size or row.cell.size, mode=reading.mode or row.cell.mode)
+        settings = dict(row.cell.settings)
+        if row.cell.repeat:  # of a method whose own chance has a seed, that one changes too
+            settings["seed"] = int(settings.get("seed", 0)) + row.cell.repeat
+        return Job(where, row.cell.method, row.cell.epsilon, row.cell.delta, public, row.cell.count, reading,
+                   settings=tuple((name, written(value)) for name, value in settings.items()))  # fmt: skip
+
+    def cell(self, row: Row) -> CellJob:
+        """The row as an engine is handed it; its inputs name data by content, so that a folder may move."""
+        job = self.job(row)
+        inputs = {
+            **asdict(row.cell),
+            "settings": dict(job.settings),
+            "reading": asdict(job.reading),
+            "data_content": self.shelf.content(row.cell.data),
+            "public_content": self.shelf.content(row.cell.public) if row.cell.public else "",
+            "sfumato": version("sfumato"),
+        }
+        return CellJob(row.name, inputs, job, self.recipe.measure, (row.student,))
+
+    def plan(self, only: str = "") -> list[dict[str, Any]]:
+        """Of each cell what it would ask, cost and take; no private pixel is read."""
+        planned: dict[Cell, dict[str, Any]] = {}
+        for row in self.rows(only):
+            if row.cell in planned:  # another student of the same release
+                continue
+            told: dict[str, Any] = {"cell": row.name, "budget": row.cell.epsilon}
+            try:
+                plan = plan_release(self.job(row))
+                told |= {"asks": [m.to_dict() for m in plan.mechanisms], "epsilon": plan.epsilon,
+                         "minutes": plan.seconds / 60}  # fmt: skip
+            except SfumatoError as error:
+                told["problem"] = sentence(error)
+            planned[row.cell] = told
+        return list(planned.values())
+
+    def planned(self, only: str = "") -> tuple[list[dict[str, Any]], str]:
+        """The plan for machines and for people."""
+        plan = self.plan(only)
+        return plan, _plan_text(plan)
+
+    def table(self, only: str = "", *, engine: Engine = local) -> tuple[dict[str, Any], str]:
+        """The same of a run."""
+        made = self.run(only, engine=engine)
+        if self.problems and all(row.name in self.problems for row in self.rows(only)):
+            raise DataError(f"No cell could be run. {next(iter(self.problems.values()))}",
+                            where=self.folder / "table.md")  # fmt: skip
+        where = f"Lab material, not for publication: {self.folder}"
+        return made, f"{(self.folder / 'table.md').read_text('utf-8')}\n{where}"
+
+    @property
+    def folder(self) -> Path:
+        """Where the table goes, beside the cells."""
+        return self.store.folder / "tables" / f"{self.name}-{self.profile}"
+
+    def run(self, only: str = "", *, engine: Engine = local) -> dict[str, Any]:
+        """Run what has not been run; the table is written anew after every cell."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        tuning = self.recipe.tuning
+        with Lab(self.folder) as lab:
+            if self.recipe.show == "toy":
+                return run_toy(self.recipe, lab)
+            if tuning and tuning.on == "public":
+                self.kept, self.choices = chosen_on_public(self, tuning, engine)
+            cells = self._cells(self.rows(only))
+            table = self._write(lab)
+            with watching(self.store.folder, list(cells.values())) as watched:
+                for outcome in engine(self.store.folder, list(cells.values())):
+                    watched.end(outcome)
+                    if outcome.problem:
+                        mine = next(cell for cell, job in cells.items() if job.name == outcome.name)
+                        self.problems |= {row.name: outcome.problem for row in self.rows() if row.cell == mine}
+                    table = self._write(lab)
+            if tuning and tuning.on == "private":
+                self.choices = charged_choices(self, tuning)
+                table = self._write(lab)
+            return table
+
+    def _cells(self, rows: list[Row]) -> dict[Cell, CellJob]:
+        """What an engine is to do; rows that differ in the student alone are one cell with several students."""
+        cells: dict[Cell, CellJob] = {}
+        for row in rows:
+            try:
+                cell = cells.get(row.cell) or replace(self.cell(row), students=())
+                cells[row.cell] = replace(cell, students=(*cell.students, row.student))
+            except SfumatoError as error:  # its data is not here, say: a problem of that row alone
+                self.problems[row.name] = sentence(error)
+        return cells
+
+    def stored(self, row: Row) -> Stored | None:
+        """Where a row's cell lies, if its data is here."""
+        try:
+            return self.store.cell(self.cell(row).inputs)
+        except DataError:
+            return None
+
+    def _write(self, lab: Lab) -> dict[str, Any]:
+        rows = self.rows()
+        found = [self.stored(row) for row in rows]
+        scores = [{} if cell is None else cell.measures() for cell in found]
+        tuned = statement(self.recipe.tuning, rows, self.choices)
+        made = document(self.recipe, self.profile, rows, scores, self.problems, tuned)
+        lab.write("table.json", json.dumps(made, indent=2, default=str) + "\n")
+        lab.write("table.md", markdown(self.recipe, self.profile, made))
+        if self.recipe.show == "curve":
+            draw_curve(rows, scores, self.folder / "figure.png", title=self.recipe.title)
+        done = [(row, cell) for row, cell in zip(rows, found, strict=True) if cell and cell.release.exists()]
+        if self.recipe.show == "grid" and done:
+            draw_pictures([self._pictures(row, cell) for row, cell in done], self.folder)
+        return made
+
+    def _pictures(self, row: Row, cell: Stored) -> tuple[str, Images, Images, Images | None]:
+        """A line of a figure: its caption, private, released and public images."""
+        job = self.job(row)
+        released = data.load(cell.release)
+        private = data.load(job.data, job.reading)
+        channels, side = released.pixels.shape[1], released.pixels.shape[2]
+        look = Reading(size=side, mode="grey" if channels == 1 else "colour")
+        return row.name, private, released, None if job.public is None else data.load(job.public, look)
+
+
+def _plan_text(planned: list[dict[str, Any]]) -> str:
+    """A dry run for people."""
+    lines = []
+    for cell in planned:
+        lines.append(cell["cell"])
+        if "problem" in cell:
+            lines.append(f"  {cell['problem']}")
+            continue
+        for m in cell["asks"]:
+            lines.append(f"  asks    {m['kind']}, noise multiplier {m['noise_multiplier']:.4g}, rounds {m['rounds']}, "
+                         f"sampling {m['sampling']:.4g}")  # fmt: skip
+        lines.append(f"  costs   epsilon {cell['epsilon']:.4g} of {cell['budget']:g}")
+        lines.append(f"  takes   about {max(1, round(cell['minutes']))} min to release, and then its students")
+    minutes = sum(cell.get("minutes", 0) for cell in planned)
+    here = sum("minutes" in cell for cell in planned)
+    return "\n".join([*lines, f"{here} of {len(planned)} releases can be made here, in about {minutes:.0f} min."])

@@ -1,0 +1,175 @@
+"""A recipe: one published table or figure as a TOML file that says only what differs from a method's defaults."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+import tomllib
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Literal
+
+from pydantic import ValidationError
+
+from sfumato import contracts
+from sfumato.contracts import Synthesizer
+from sfumato.errors import UsageError, printable
+from sfumato.experiments.recipe_format import Grid, Loss, Mode, Profile, ProfileName, Recipe, Value, unknown
+from sfumato.making.release import with_settings
+from sfumato.networks import classifiers
+from sfumato.privacy import Budget
+from sfumato.values import Spec
+
+TYPICAL = Spec(60_000, 1, 28, 28, tuple("0123456789"))  # to check settings before any data set is looked for
+OWN_MEASURES = ("student", "teacher", "diary")  # the others are metrics
+AXES = ("data", "method", "public", "epsilon", "arch", "label")
+
+
+@dataclass(frozen=True, slots=True)
+class Student:
+    """One kind of student; its key is what its scores are filed under."""
+
+    arch: str
+    seeds: int
+    schedule: Literal["short", "paper"]
+    loss: Loss | None
+    temperature: float | None
+
+    @property
+    def key(self) -> str:
+        heat = "" if self.temperature is None else f"-T{self.temperature:g}"
+        return f"student-{self.arch}-{self.schedule}-{self.loss or 'default'}{heat}-{self.seeds}seeds"
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """What a release is made from; data sets by name, so that a data folder may move."""
+
+    method: str
+    data: str
+    public: str
+    epsilon: float
+    delta: float
+    count: int | None
+    size: int | None
+    mode: Mode | None
+    settings: tuple[tuple[str, Value], ...]
+    repeat: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A line of the table: a cell, one kind of student, and the settings that tell it from other lines."""
+
+    cell: Cell
+    student: Student
+    label: str
+    axes: tuple[tuple[str, Value], ...]
+    defaults: tuple[tuple[str, Value], ...]
+
+    @property
+    def name(self) -> str:
+        again = f"repeat {self.cell.repeat}" if self.cell.repeat else ""
+        told = [self.cell.method, f"epsilon {self.cell.epsilon:g}", self.label, *(f"{k} {v}" for k, v in self.axes),
+                self.student.arch, again]  # fmt: skip
+        return f"{self.cell.data} <- {self.cell.public or 'nothing'}, {', '.join(filter(None, told))}"
+
+    def fact(self, name: str) -> Value:
+        """The value of an axis or of a setting, the method's default where the recipe has none."""
+        known: dict[str, Value] = {"data": self.cell.data, "public": self.cell.public, "epsilon": self.cell.epsilon,
+                 "arch": self.student.arch, "label": self.label, "method": self.cell.method}  # fmt: skip
+        return {**dict(self.defaults), **dict(self.cell.settings), **known}.get(name, "")
+
+
+def read_recipe(path: Path | str) -> Recipe:
+    """The recipe in a file, with everything checked that can be without data."""
+    path = Path(path)
+    try:
+        document = tomllib.loads(path.read_text("utf-8"))
+        recipe = Recipe.model_validate(document)
+        _check(recipe)
+    except OSError as error:
+        raise UsageError(f"Expected a recipe that can be read, got: {error.strerror}.", where=path) from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UsageError(f"Expected a recipe in TOML: {printable(error)}.", where=path) from error
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        place = ".".join(str(part) for part in first["loc"])
+        what = first["msg"].removeprefix("Value error, ")
+        if first["type"] != "value_error":
+            what = f"{what}, got {printable(first['input'])[:80]!r}."
+        raise UsageError(what, where=f"{path}, {place}" if place else path) from error
+    except UsageError as error:
+        raise UsageError(error.what, where=path, fix=error.fix) from error
+    return recipe
+
+
+def rows_of(recipe: Recipe, profile: ProfileName) -> list[Row]:
+    """The lines that a profile has, in the recipe's order."""
+    if profile not in recipe.profiles:
+        raise UsageError(f"Expected one of the recipe's profiles {', '.join(recipe.profiles)}; got {profile!r}.")
+    common = recipe.profiles[profile]
+    grids = [grid for grid in recipe.grid if grid.profile in (None, profile)]
+    methods = [(grid, method) for grid in grids for method in grid.method or (recipe.method,)]
+    return [row for grid, method in methods for row in _rows(method, common, grid)]
+
+
+def _rows(method: str, common: Profile, grid: Grid) -> Iterator[Row]:
+    learner = common.student
+    many = [name for name, values in grid.set.items() if len(values) > 1]
+    defaults = tuple(asdict(_typical(method, {})).items())  # type: ignore[call-overload]
+    heat = learner.temperature if grid.temperature is None else grid.temperature
+    for data, public, epsilon, repeat in itertools.product(grid.data, grid.public, grid.epsilon, range(grid.repeats)):
+        for chosen in itertools.product(*grid.set.values()):
+            settings = common.set | dict(zip(grid.set, chosen, strict=True))
+            cell = Cell(method, data, public, epsilon, grid.delta, grid.count or common.count,
+                        common.size, common.mode, tuple(settings.items()), repeat)  # fmt: skip
+            for arch in grid.arch or learner.arch:
+                student = Student(arch, learner.seeds, learner.schedule, learner.loss, heat)
+                yield Row(cell, student, grid.label, tuple((n, settings[n]) for n in many), defaults)
+
+
+def written(value: Value) -> str:
+    """A setting as a user writes it on the command line."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+@functools.cache
+def _plain(method: str) -> Synthesizer:
+    return contracts.find("methods", method).for_task(TYPICAL, Budget(1.0, 1e-6))  # type: ignore[no-any-return]
+
+
+def _typical(method: str, settings: dict[str, Value]) -> Synthesizer:
+    plain = _plain(method)
+    known = list(asdict(plain))  # type: ignore[call-overload]
+    for name in settings:
+        if name not in known:
+            raise UsageError(unknown(f"setting of {method}", name, known))
+    return with_settings(plain, {name: written(value) for name, value in settings.items()})
+
+
+def _check(recipe: Recipe) -> None:
+    methods = {method for grid in recipe.grid for method in grid.method or ()} | {recipe.method}
+    for method in methods:
+        if method not in (allowed := tuple(contracts.names("methods"))):
+            raise UsageError(unknown("method", method, allowed))
+    settings = {name for method in methods for name in asdict(_typical(method, {}))}  # type: ignore[call-overload]
+    for name in recipe.measure:
+        if name not in (allowed := (*OWN_MEASURES, *contracts.names("metrics"))):
+            raise UsageError(unknown("measure", name, allowed))
+    for name in recipe.reported.columns:
+        if name not in (allowed := ("by", "value", "error", *AXES, *settings)):
+            raise UsageError(unknown("reported column", name, allowed))
+    if recipe.tuning and not any(len(values) > 1 for grid in recipe.grid for values in grid.set.values()):
+        raise UsageError("Expected a list of settings to choose from, in the set of a [[grid]].")
+    if not recipe.grid and recipe.show != "toy":
+        raise UsageError("Expected at least one [[grid]] in the recipe.")
+    for profile in recipe.profiles:
+        for row in rows_of(recipe, profile):
+            if _typical(row.cell.method, dict(row.cell.settings)).public_images == "needed" and not row.cell.public:
+                raise UsageError(f"Expected public images for {row.name}.", fix="add public = ... to its [[grid]]")
+            classifiers.check(row.student.arch)
+            if row.student.seeds < 1 or math.isnan(row.cell.epsilon) or row.cell.epsilon <= 0:
+                raise UsageError("Expected epsilon above 0 and at least one seed.")

@@ -1,0 +1,133 @@
+"""Near duplicates: released images nearer to a training image than test images are, and what chance makes of it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from scipy import stats
+from torch import Tensor
+
+from sfumato.errors import DataError
+from sfumato.statistics.densities import principal_axes
+from sfumato.statistics.distances import CHUNK_BYTES, to_nearest
+from sfumato.values import Images, Reference, Release, Score
+
+QUANTILE = 0.001  # of the distances from test images to their nearest training image
+ALARM = 1e-6  # chance below which a release is flagged
+MOST = 10_000  # images on either side that are compared with the whole of the training records
+SHOWN = 10
+AXES = 64  # along which distances are looked at first
+FIRST = 200  # images whose distances are taken at once
+SLACK = 1e-3  # rounding of the distances along the axes
+
+
+@dataclass(frozen=True, slots=True)
+class Pairs:
+    """Released images beside the training images that they are nearest to, nearest first; private."""
+
+    released: Tensor  # uint8 (n, c, h, w)
+    training: Tensor  # uint8 (n, c, h, w)
+    distances: Tensor  # (n,)
+
+
+def near_duplicates(release: Release, real: Reference, *, seed: int = 0) -> tuple[Score, Pairs]:
+    """The share of released images that are near duplicates, and the nearest pairs.
+
+    Were the release as far from the training images as fresh real images are, then the share below the k-th
+    smallest of M test distances would be Beta(k, M + 1 - k), and the count among n beta-binomial: an exact test.
+    """
+    if real.test is None:
+        raise DataError("Expected test images to compare near duplicates with, got none.")
+    draw = torch.Generator().manual_seed(seed)
+    kept, twins = without_twins(real.train, real.test), without_twins(real.test, real.train)
+    if not len(kept) or len(twins) < 2:
+        raise DataError("Expected test images that are not training images too, got none.")
+    train = real.train.pixels[kept].flatten(1).float() / 255
+    _, axes = principal_axes(train, most=AXES, draw=draw)
+    fresh = real.test.pixels[_some(twins, draw)]
+    rank = max(1, math.ceil(QUANTILE * len(fresh)))
+    usual = small_distances(fresh, train, axes, rank=rank).sort().values
+    threshold = float(usual[rank - 1])
+    subsets = [images for images in (release.images, release.images.transfer) if images is not None]
+    # so many of each, because a large subset must not hide copies in a small one
+    chosen = torch.cat([images.pixels[_some(torch.arange(len(images)), draw)] for images in subsets])
+    ours = small_distances(chosen, train, axes, rank=SHOWN, below=threshold)
+    count = int((ours < threshold).sum())
+    chance = float(stats.betabinom.sf(count - 1, len(ours), rank, len(usual) + 1 - rank))
+    details = {
+        "count": count,
+        "exact_copies": int((ours == 0).sum()),
+        "released_images_compared": len(ours),
+        "released_images": sum(map(len, subsets)),
+        "threshold": threshold,
+        "test_images_compared": len(usual),
+        "expected_share": rank / (len(usual) + 1),
+        "p_value": chance,
+        "flagged": chance < ALARM,
+        "test_records_also_in_training": len(real.test) - len(twins),
+    }
+    share = count / len(ours)
+    error = math.sqrt(share * (1 - share) / len(ours))
+    score = Score("near-duplicates", share, error, higher_is_better=False, seeds=(seed,), details=details)
+    return score, _nearest(chosen, ours, real.train.pixels[kept])
+
+
+def small_distances(pixels: Tensor, train: Tensor, axes: Tensor, *, rank: int, below: float = 0.0) -> Tensor:
+    """Distances to the nearest of the training rows: exact where below a limit or among the smallest, else infinite.
+
+    Distances along a few axes are cheap and never larger than the whole ones, so most images are ruled out by them.
+    """
+    rows = pixels.flatten(1).float() / 255
+    least = _least_distances(rows @ axes, train @ axes) / math.sqrt(rows.shape[1])
+    found = torch.full((len(pixels),), torch.inf, dtype=torch.float64)
+    first = least.argsort()[: max(rank, FIRST)]
+    found[first] = to_nearest(pixels[first], train)
+    limit = max(below, float(found.sort().values[min(rank, len(found)) - 1]))
+    more = ((least <= limit + SLACK) & found.isinf()).nonzero()[:, 0]
+    if len(more):
+        found[more] = to_nearest(pixels[more], train)
+    return found
+
+
+def _least_distances(rows: Tensor, others: Tensor) -> Tensor:
+    half_norms = others.square().sum(1) / 2
+    parts = torch.split(rows, max(1, CHUNK_BYTES // (4 * len(others))))
+    squares = [part.square().sum(1) - 2 * (part @ others.T - half_norms).amax(1) for part in parts]
+    return torch.cat(squares).clamp(min=0).sqrt().double()
+
+
+def without_twins(images: Images, others: Images) -> Tensor:
+    """The numbers of images that are not, to the last pixel, among the others."""
+    known = set(_bytes(others))
+    return torch.tensor([at for at, image in enumerate(_bytes(images)) if image not in known], dtype=torch.int64)
+
+
+def described(score: Score) -> str:
+    """The finding in a sentence or two."""
+    told: dict[str, Any] = score.details
+    verdict = "FLAGGED: chance does not explain it" if told["flagged"] else "not flagged"
+    return (
+        f"{told['count']} of {told['released_images_compared']} released images compared "
+        f"({told['exact_copies']} exact copies) are nearer to a training image than {told['threshold']:.4g}; "
+        f"an innocent release has a share of about {told['expected_share']:.2g} "
+        f"(p = {told['p_value']:.2g}, {verdict}). "
+        f"{told['test_records_also_in_training']} test records that are training records too were left out."
+    )
+
+
+def _nearest(released: Tensor, distances: Tensor, train: Tensor) -> Pairs:
+    order = distances.argsort()[:SHOWN]
+    rows = train.flatten(1).float()
+    partners = torch.cat([torch.cdist(image[None], rows) for image in released[order].flatten(1).float()]).argmin(1)
+    return Pairs(released[order], train[partners], distances[order])
+
+
+def _some(numbers: Tensor, draw: torch.Generator) -> Tensor:
+    return numbers[torch.randperm(len(numbers), generator=draw)[:MOST]]
+
+
+def _bytes(images: Images) -> list[bytes]:
+    return [row.tobytes() for row in images.pixels.flatten(1).contiguous().numpy()]

@@ -1,0 +1,139 @@
+"""What a student of the release alone can do: trained from its files, then tested on real images; lab side."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+
+from sfumato.contracts import Reading
+from sfumato.errors import DataError, UsageError, printable
+from sfumato.judging.evaluate import reference_for
+from sfumato.lab.folder import NOTICE, Lab
+from sfumato.networks import classifiers
+from sfumato.release import read_release
+from sfumato.statistics.panels import accuracy, comparable
+from sfumato.training.student import Lesson, Loss, Subset, lessons_of, predict, released_labels, train
+from sfumato.values import Images, Reference, Score
+
+HELD_OUT, MOST_HELD_OUT = 20, 2_000  # one released image in so many is kept from the student, at most so many
+MOST_SEEDS = 1_000
+TABLE = "students.md"
+HEAD = (
+    "| architecture | schedule | loss | epochs | seeds | accuracy | error | worst class | agreement | judged on |",
+    "|---|---|---|---|---|---|---|---|---|---|",
+)
+
+
+def train_student(
+    folder: Path | str,
+    real: str,
+    *,
+    arch: str = "small-cnn",
+    seeds: int = 3,
+    schedule: Literal["short", "paper"] = "short",
+    loss: Loss | None = None,
+    subset: Subset | None = None,
+    temperature: float | None = None,
+    reading: Reading | None = None,
+) -> Score:
+    """Train students on the release in `folder` and test them on real data; the results go to its lab folder.
+
+    Nothing is selected: every seed counts, each as it is after its last step.
+    """
+    classifiers.check(arch)
+    if not 1 <= seeds <= MOST_SEEDS:
+        raise UsageError(f"Expected 1 to {MOST_SEEDS} seeds, got {seeds}.")
+    release = read_release(Path(folder))
+    lessons, kept = _split(lessons_of(release.images, loss, subset))
+    # Many small steps pay by logits, and by the labels of all images, which are of many kinds.
+    long = subset == "all" or (lessons.logits is not None and loss != "labels")
+    lesson = _lesson(arch, schedule, loss, temperature, long=long)
+    lesson.check(lessons)
+    reference = reference_for(release, real, reading or Reading())
+    comparable(lessons, reference)
+    lab = Lab.beside(release.path.absolute())
+    with lab:
+        pass  # a lab that cannot be used is said before the hours of training, not after
+    asked: dict[str, str] = {"schedule": schedule, "subset": subset or "by default"}
+    score = _score(lesson, lessons, kept, reference, tuple(range(seeds)), asked)
+    with lab:
+        document = {"notice": NOTICE.splitlines()[0], "score": asdict(score), "lesson": asdict(lesson)}
+        lab.write(f"student-{arch}.json", json.dumps(document, indent=2, default=str) + "\n")
+        lab.write(TABLE, _table(lab.folder / TABLE, score))
+    return score
+
+
+def summary(score: Score) -> str:
+    """A student's score in a few lines for a terminal."""
+    told, error = score.details, "" if score.standard_error is None else f" +- {score.standard_error:.4f}"
+    lines = [
+        f"  accuracy    {score.value:.4f}{error}  (seeds: {', '.join(f'{a:.4f}' for a in told['accuracies'])})",
+        f"  worst class {told['worst_class_accuracy']:.4f}  ({printable(told['worst_class'])})",
+        f"  agreement   {told['agreement']:.4f}  (with the release's {told['agreement_with']}, on images kept apart)",
+    ]
+    if not told["test_split"]:
+        lines.append("Judged on the training records themselves: there is no test split.")
+    return "\n".join(lines)
+
+
+def _lesson(arch: str, schedule: str, loss: Loss | None, temperature: float | None, *, long: bool) -> Lesson:
+    changes: dict[str, Any] = {} if loss is None else {"loss": loss}
+    if temperature is not None:
+        changes["temperature"] = temperature
+    if schedule == "paper":
+        lesson = Lesson.paper(arch, **changes)
+    else:
+        lesson = Lesson.short(arch, soft=long, **changes)
+    if temperature is not None and lesson.loss != "kl":
+        raise UsageError("Expected a temperature with the loss kl alone.", fix="add --loss kl, or leave it out")
+    return lesson
+
+
+def _split(images: Images) -> tuple[Images, Images]:
+    """What the student learns from, and released images that it does not see."""
+    count = min(MOST_HELD_OUT, len(images) // HELD_OUT)
+    if not count:
+        raise DataError(f"Expected a release of at least {HELD_OUT} images, got {len(images)}.")
+    order = torch.randperm(len(images), generator=torch.Generator().manual_seed(0))
+    return images.rows(order[count:]), images.rows(order[:count])
+
+
+def _score(
+    lesson: Lesson, lessons: Images, kept: Images, real: Reference, seeds: tuple[int, ...], asked: dict[str, str]
+) -> Score:
+    held_out = comparable(lessons, real)
+    released = released_labels(kept)
+    answers, agreements = [], []
+    for seed in seeds:
+        student = train(lessons, lesson, seed=seed, what=f"{lesson.arch}, seed {seed}")
+        answers.append(predict(student, held_out.pixels))
+        agreements.append((predict(student, kept.pixels) == released).double().mean().item())
+    details = {
+        "agreement": sum(agreements) / len(agreements),
+        "agreements": agreements,
+        "agreement_with": "labels" if kept.logits is None else "logits",
+        "kept_from_the_student": len(kept),
+        "arch": lesson.arch,
+        **asked,
+        "loss": lesson.loss_for(lessons),
+        "epochs": lesson.epochs(lessons),
+        "test_split": real.test is not None,
+    }
+    return accuracy(f"student-{lesson.arch}", answers, held_out, seeds=seeds, details=details)
+
+
+def _table(path: Path, score: Score) -> str:
+    """The table so far with one more row; runs are added, never replaced, so none can be left out."""
+    told = score.details
+    error = "" if score.standard_error is None else f"{score.standard_error:.4f}"
+    worst = f"{told['worst_class_accuracy']:.4f}"
+    judged = "test split" if told["test_split"] else "training records: there is no test split"
+    taught = told["loss"] if told["subset"] == "by default" else f"{told['loss']} ({told['subset']})"
+    cells = (told["arch"], told["schedule"], taught, f"{told['epochs']:.3g}", len(score.seeds),
+             f"{score.value:.4f}", error, worst, f"{told['agreement']:.4f}", judged)  # fmt: skip
+    before = path.read_text("utf-8") if path.exists() else "\n".join([NOTICE, *HEAD, ""])
+    return before + "| " + " | ".join(map(str, cells)) + " |\n"

@@ -1,0 +1,21 @@
+"""Weights of the network that the literature measures FID with: found in a cache, or downloaded with a checksum."""
+
+from __future__ import annotations
+
+from sfumato import data
+from sfumato.statistics import features
+
+INCEPTION = data.Download(
+    features.INCEPTION_FILE,
+    features.INCEPTION_SHA256,
+    (f"https://github.com/mseitzer/pytorch-fid/releases/download/fid_weights/{features.INCEPTION_FILE}",),
+)
+
+
+def provide_weights(extractor: str | None) -> None:
+    """Let features be found in the user's cache; 91 MB are downloaded only for one who names the network."""
+    if data.cache() not in features.FOLDERS:
+        features.FOLDERS.insert(0, data.cache())
+    there = any((folder.expanduser() / INCEPTION.name).is_file() for folder in features.FOLDERS)
+    if extractor == "inception-v3" and not there:
+        data.fetch(INCEPTION, data.cache())

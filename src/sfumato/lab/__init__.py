@@ -1,0 +1,1 @@
+"""The private side on disk: the lab folder of a release, its scores and pictures, the store of a comparison."""

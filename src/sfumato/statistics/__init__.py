@@ -1,0 +1,1 @@
+"""What judges compute: features, distances, densities, rates, intervals and their errors."""

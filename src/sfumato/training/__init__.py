@@ -1,0 +1,1 @@
+"""How a classifier learns from images that anyone may see."""

@@ -1,0 +1,85 @@
+"""Where a release has images for transfer, whoever is taught by logits is taught by those; labels are the classes'."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import NoReturn
+
+import pytest
+import torch
+
+from metrics.digits import reference
+from release.making import make_certificate
+from sfumato.errors import UsageError
+from sfumato.judging import attack, selection
+from sfumato.metrics import equalised_odds, model_bias
+from sfumato.release import write_release
+from sfumato.training.student import Lesson, hard, lessons_of
+from sfumato.values import Images
+
+
+class Taught(Exception):
+    """With which images a classifier would have been trained, and how."""
+
+
+def stop(images: Images, lesson: Lesson, **_: object) -> NoReturn:
+    raise Taught(images, lesson)
+
+
+def digits(*, transfer: bool) -> Images:
+    train = reference().train.rows(torch.arange(120))
+    further = Images(255 - train.pixels, train.labels, train.classes, torch.nn.functional.one_hot(train.labels).float())
+    return replace(train, transfer=further if transfer else None)
+
+
+@pytest.mark.parametrize("loss", [None, "logits", "kl", "labels"])
+def test_one_function_decides(loss: str | None) -> None:
+    both, alone = digits(transfer=True), digits(transfer=False)
+    assert lessons_of(alone, loss) is alone
+    assert lessons_of(both, loss) is (both if loss == "labels" else both.transfer)
+    soft = replace(alone, logits=both.transfer.logits)
+    assert lessons_of(soft, loss) is soft
+    assert lessons_of(both, loss, "data") is both
+    assert lessons_of(both, loss, "transfer") is both.transfer
+    assert hard(replace(soft, transfer=both.transfer)) == hard(soft)
+    assert hard(soft).logits is None
+    if loss in ("logits", "kl"):
+        with pytest.raises(UsageError, match="Expected the loss labels"):
+            lessons_of(both, loss, "all")
+        return
+    everything = lessons_of(both, loss, "all")
+    assert torch.equal(everything.pixels, torch.cat([both.pixels, both.transfer.pixels]))
+    assert torch.equal(everything.labels, torch.cat([both.labels, both.transfer.labels]))
+    assert everything.logits is None
+
+
+def select(images: Images, folder: Path) -> object:
+    return selection.select_classifier(
+        write_release(folder / "r", images, make_certificate(images)), "digits", epsilon=1.0
+    )
+
+
+TEACHING: dict[str, tuple[object, Callable[[Images, Path], object]]] = {
+    "selection": (selection, select),
+    "attacks on a student": (attack, lambda images, folder: attack._on_student(images, None)),
+    "equalised odds": (equalised_odds, lambda images, folder: equalised_odds.EqualisedOdds()._answers(images, None)),
+    "model bias": (model_bias, lambda images, folder: model_bias.ModelBias()._answers(images, None)),
+}
+
+
+@pytest.mark.parametrize("transfer", [True, False])
+@pytest.mark.parametrize("who", TEACHING)
+def test_everyone_asks_it(who: str, transfer: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    module, teach = TEACHING[who]
+    monkeypatch.setattr(module, "train", stop)
+    images = digits(transfer=transfer)
+    with pytest.raises(Taught) as taught:
+        teach(images, tmp_path)
+    seen, lesson = taught.value.args
+    source = images.transfer if transfer else images
+    known = {row.numpy().tobytes() for row in source.pixels}
+    assert all(row.numpy().tobytes() in known for row in seen.pixels)
+    assert (seen.logits is not None) is transfer
+    assert lesson == Lesson.short(lesson.arch, soft=transfer, images_seen=lesson.images_seen)
