@@ -36,10 +36,17 @@ RATE = 0.999
 def small_cnn() -> nn.Module:
     """The tanh network of Papernot et al. (2021) and Tramèr and Boneh (2021) for 28x28 grey images."""
     return nn.Sequential(
-        nn.Conv2d(1, 16, 8, stride=2, padding=2), nn.Tanh(), nn.MaxPool2d(2, 1),
-        nn.Conv2d(16, 32, 4, stride=2), nn.Tanh(), nn.MaxPool2d(2, 1),
-        nn.Flatten(), nn.Linear(512, 32), nn.Tanh(), nn.Linear(32, 10),
-    )  # fmt: skip
+        nn.Conv2d(1, 16, 8, stride=2, padding=2),
+        nn.Tanh(),
+        nn.MaxPool2d(2, 1),
+        nn.Conv2d(16, 32, 4, stride=2),
+        nn.Tanh(),
+        nn.MaxPool2d(2, 1),
+        nn.Flatten(),
+        nn.Linear(512, 32),
+        nn.Tanh(),
+        nn.Linear(32, 10),
+    )
 
 
 def resnet18() -> nn.Module:
@@ -190,9 +197,11 @@ def measured(name: str, asked: argparse.Namespace) -> dict[str, dict[str, float]
     for contender, cells in found.items():
         wall, work = zip(*(s for c in cells for s in c["seconds"]), strict=True)
         table[contender] = {
-            "least_ms": 1000 * min(wall), "median_ms": 1000 * statistics.median(wall), "cpu_ms": 1000 * min(work),
+            "least_ms": 1000 * min(wall),
+            "median_ms": 1000 * statistics.median(wall),
+            "cpu_ms": 1000 * min(work),
             "peak_mb": min(c["peak_mb"] for c in cells),
-        }  # fmt: skip
+        }
     return table
 
 

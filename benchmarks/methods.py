@@ -43,15 +43,28 @@ def subset(real: Path, rows: int, folder: Path) -> Path:
 def released(method: str, data: Path, epsilon: float, public: Path | None, out: Path) -> dict[str, float]:
     """Make the release in a process of its own; what it took."""
     program = str(Path(sys.executable).with_name("sfumato"))
-    command = [program, "release", str(data), "--method", method, "--epsilon", str(epsilon), "--out", str(out),
-               *(["--public", str(public)] if public else [])]  # fmt: skip
+    command = [
+        program,
+        "release",
+        str(data),
+        "--method",
+        method,
+        "--epsilon",
+        str(epsilon),
+        "--out",
+        str(out),
+        *(["--public", str(public)] if public else []),
+    ]
     started = time.perf_counter()
     process = os.posix_spawn(program, command, os.environ)
     _, status, usage = os.wait4(process, 0)
     if status:
         raise SystemExit(f"{method} on {data.name} failed.")
-    return {"seconds": time.perf_counter() - started, "processor": usage.ru_utime + usage.ru_stime,
-            "peak_mb": usage.ru_maxrss / 1024}  # fmt: skip
+    return {
+        "seconds": time.perf_counter() - started,
+        "processor": usage.ru_utime + usage.ru_stime,
+        "peak_mb": usage.ru_maxrss / 1024,
+    }
 
 
 def judged(out: Path, data: Path, seeds: int) -> dict[str, float | None]:
@@ -78,8 +91,10 @@ def line(cell: dict[str, Any], peer: dict[str, Any] | None) -> str:
     ratio = f"{cell['processor'] / peer['processor']:.2f}" if peer else ""
     public = "yes" if cell["public"] else ""
     hard, soft = ("" if cell[by] is None else f"{100 * cell[by]:.1f}" for by in ("labels", "logits"))
-    return (f"| {cell['method']} | {cell['rows']} | {cell['seconds']:.0f} | {cell['processor']:.0f} | {ratio} "
-            f"| {cell['peak_mb']:.0f} | {hard} | {soft} | {public} |")  # fmt: skip
+    return (
+        f"| {cell['method']} | {cell['rows']} | {cell['seconds']:.0f} | {cell['processor']:.0f} | {ratio} "
+        f"| {cell['peak_mb']:.0f} | {hard} | {soft} | {public} |"
+    )
 
 
 def growth(cells: list[dict[str, Any]], method: str) -> str:

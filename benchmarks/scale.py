@@ -130,8 +130,15 @@ def alone(rows: int, frequencies: int) -> float:
 
 def line(cell: dict[str, Any], peer: float) -> str:
     speed = cell["rows_per_second"]
-    told = (f"{cell['rows']:,}", cell["workers"], f"{cell['seconds']:.1f}", f"{speed:,.0f}", f"{speed / peer:.2f}",
-            f"{cell['largest_worker_mb']:.0f}", f"{cell['driver_mb']:.0f}")  # fmt: skip
+    told = (
+        f"{cell['rows']:,}",
+        cell["workers"],
+        f"{cell['seconds']:.1f}",
+        f"{speed:,.0f}",
+        f"{speed / peer:.2f}",
+        f"{cell['largest_worker_mb']:.0f}",
+        f"{cell['driver_mb']:.0f}",
+    )
     return f"| {' | '.join(map(str, told))} |"
 
 

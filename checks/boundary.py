@@ -13,9 +13,19 @@ from pathlib import Path
 SOURCE = Path(__file__).resolve().parents[1] / "src" / "sfumato"
 OUTSIDE = ("methods", "metrics", "attacks", "networks")  # rooms that never see private pixels in the clear
 ASKABLE = {  # what they may use of the core: questions and handles, no noise, no ledger, no replay
-    "Budget", "GaussianSum", "Mechanism", "NoisyChoice", "PrivateImages", "Pupil", "Query", "ShardedAnswers",
-    "Teachers", "noisy_gradient", "Descent", "descend",
-}  # fmt: skip
+    "Budget",
+    "GaussianSum",
+    "Mechanism",
+    "NoisyChoice",
+    "PrivateImages",
+    "Pupil",
+    "Query",
+    "ShardedAnswers",
+    "Teachers",
+    "noisy_gradient",
+    "Descent",
+    "descend",
+}
 SNOOPING = {"builtins", "ctypes", "gc", "importlib", "inspect", "marshal", "pickle", "random", "sys", "weakref", "os"}
 PICKLES = {"pickle", "cloudpickle", "marshal", "shelve", "dill"}
 REFLECTION = {
@@ -34,9 +44,19 @@ REFLECTION = {
 OUT_OF_BOUNDS = ("sfumato.privacy.", "sfumato.data", "sfumato.bench", "sfumato.release")
 HARMLESS_DUNDERS = {"__call__", "__getitem__", "__init__", "__name__", "__post_init__"}
 RANDOMNESS = {
-    "np.random", "numpy.random", "torch.bernoulli", "torch.manual_seed", "torch.multinomial", "torch.normal",
-    "torch.rand", "torch.randint", "torch.randn", "torch.random", "torch.randperm", "torch.seed",
-}  # fmt: skip
+    "np.random",
+    "numpy.random",
+    "torch.bernoulli",
+    "torch.manual_seed",
+    "torch.multinomial",
+    "torch.normal",
+    "torch.rand",
+    "torch.randint",
+    "torch.randn",
+    "torch.random",
+    "torch.randperm",
+    "torch.seed",
+}
 
 
 def dotted(node: ast.expr) -> str:
@@ -81,8 +101,9 @@ def in_core(tree: ast.AST) -> Iterator[tuple[int, str]]:
 
 def _pickles(call: ast.Call, room: str) -> bool:
     """Whether torch reads or writes a pickle here; networks may read weights, by the loader that runs nothing."""
-    safe = any(k.arg == "weights_only" and isinstance(k.value, ast.Constant) and k.value.value is True
-               for k in call.keywords)  # fmt: skip
+    safe = any(
+        k.arg == "weights_only" and isinstance(k.value, ast.Constant) and k.value.value is True for k in call.keywords
+    )
     return dotted(call.func) == "torch.save" or (
         dotted(call.func) == "torch.load" and not (safe and room == "networks")
     )

@@ -79,5 +79,18 @@ def request(data: object, out: object, *more: object, steps: int = 3) -> tuple[o
     """A release that takes a second; of an option that is given twice the last one counts."""
     small = [part for setting in (*SMALL, f"steps={steps}") for part in ("--set", setting)]
     method = ("--method", "dp-merf")  # the quickest
-    return ("release", data, *method, "--classes", "a,b,c", "--epsilon", "8", "--count", "12", *small, "--out", out,
-            *more)  # fmt: skip
+    return (
+        "release",
+        data,
+        *method,
+        "--classes",
+        "a,b,c",
+        "--epsilon",
+        "8",
+        "--count",
+        "12",
+        *small,
+        "--out",
+        out,
+        *more,
+    )

@@ -235,8 +235,9 @@ class InTurn:
 
     def __init__(self, data: ToySource, cuts: tuple[int, ...]) -> None:
         edges = (0, *cuts, len(data.labels))
-        self._shards = [ToySource(data.pixels[a:b], data.labels[a:b], data.spec.classes)
-                        for a, b in itertools.pairwise(edges)]  # fmt: skip
+        self._shards = [
+            ToySource(data.pixels[a:b], data.labels[a:b], data.spec.classes) for a, b in itertools.pairwise(edges)
+        ]
         self.spec, self.counts = data.spec, tuple(shard.spec.count for shard in self._shards)
 
     def add_up(self, question: shards.Question, included: Sequence[np.ndarray]) -> np.ndarray:
@@ -267,8 +268,9 @@ def a_sum_over_shards_is_that_of_one_place_with_its_noise_and_no_more() -> None:
 def what_is_opened_was_sealed_by_the_other_end_at_this_place_of_this_meeting() -> None:
     nonces = (channel.fresh_nonce(), channel.fresh_nonce(), channel.fresh_nonce())
 
-    def end(*, driver: bool, secret: bytes = b"s" * 16, rank: int = 1, ranks: int = 3, nonces: Sequence[bytes] = nonces
-            ) -> channel.Channel:  # fmt: skip
+    def end(
+        *, driver: bool, secret: bytes = b"s" * 16, rank: int = 1, ranks: int = 3, nonces: Sequence[bytes] = nonces
+    ) -> channel.Channel:
         return channel.Channel(secret, nonces[0], nonces[1], rank=rank, ranks=ranks, driver=driver)
 
     driver, worker = end(driver=True), end(driver=False)
@@ -542,8 +544,16 @@ def the_handle_gives_nothing_away() -> None:
         with pytest.raises((TypeError, AttributeError)):
             attempt()
     assert {name for name in dir(private) if not name.startswith("__")} == {
-        "_refuse", "choose", "close", "ledger", "mapped", "open", "seal", "spec", "teach"
-    }  # fmt: skip
+        "_refuse",
+        "choose",
+        "close",
+        "ledger",
+        "mapped",
+        "open",
+        "seal",
+        "spec",
+        "teach",
+    }
 
 
 @check

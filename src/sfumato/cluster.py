@@ -37,8 +37,10 @@ class Cluster:
             self.ray.init(num_cpus=workers, _node_ip_address=LOOPBACK, **quiet)
         if (got := self.ray.util.get_node_ip_address()) != LOOPBACK:
             self.ray.shutdown()
-            raise EnvironmentProblem(f"Expected a local Ray cluster on {LOOPBACK} alone, got one on {got}.",
-                                     fix="pip install 'ray==2.60.0', or give the address of a cluster")  # fmt: skip
+            raise EnvironmentProblem(
+                f"Expected a local Ray cluster on {LOOPBACK} alone, got one on {got}.",
+                fix="pip install 'ray==2.60.0', or give the address of a cluster",
+            )
 
     def task(self, work: Any) -> Any:
         """The function as a task for one core, tried again where it was lost."""

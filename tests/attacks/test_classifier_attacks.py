@@ -175,9 +175,12 @@ def test_it_does_not_matter_how_candidates_are_listed(attack: ClassifierAttack) 
     exposed = random_exposed(120)
     order = torch.randperm(120, generator=torch.Generator().manual_seed(1))
     listed_anew = Exposed(
-        exposed.logits[order], exposed.labels[order], exposed.members[order],
-        exposed.shadow_logits[:, order], exposed.shadow_members[:, order],
-    )  # fmt: skip
+        exposed.logits[order],
+        exposed.labels[order],
+        exposed.members[order],
+        exposed.shadow_logits[:, order],
+        exposed.shadow_members[:, order],
+    )
     torch.testing.assert_close(attack.score(listed_anew), attack.score(exposed)[order], rtol=1e-9, atol=1e-9)
 
 

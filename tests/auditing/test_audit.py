@@ -52,8 +52,16 @@ def test_every_method_passes_its_audit(name: str) -> None:
     parts = ("replay", "noise", "sampler", "ledger")
     found = audit.audit_method(name, settings=settings, parts=parts, kinds=kinds)
     assert [f"{f.name}: {f.detail}" for f in found if not f.passed] == []
-    expected = {"moves within its reach", "same control flow", "same release", "noise as charged", "sample as charged",
-                "noise never repeated", "draws as charged", "ledger and certificate"}  # fmt: skip
+    expected = {
+        "moves within its reach",
+        "same control flow",
+        "same release",
+        "noise as charged",
+        "sample as charged",
+        "noise never repeated",
+        "draws as charged",
+        "ledger and certificate",
+    }
     assert expected <= {f.name for f in found}
     json.dumps([asdict(f) for f in found], allow_nan=False)
 
@@ -62,8 +70,11 @@ def test_the_canaries_of_an_audit_pass_and_are_told_in_numbers() -> None:
     planned = [GaussianSum(rounds=3, sampling=0.3, noise_multiplier=2.0)]
     found = audit.canary_findings(planned, 0.999)
     assert [f.name for f in found] == [
-        "canaries, as planned", "canaries, sampled", "canaries, counted", "canaries, bounded rows"
-    ]  # fmt: skip
+        "canaries, as planned",
+        "canaries, sampled",
+        "canaries, counted",
+        "canaries, bounded rows",
+    ]
     assert [f.detail for f in found if not f.passed] == []
     json.dumps([asdict(f) for f in found], allow_nan=False)
     assert all(0 < f.values["model_based"] <= f.values["claimed"] for f in found)
@@ -214,8 +225,12 @@ def test_the_selfcheck_passes_and_leaves_nothing_behind(tmp_path: Any, monkeypat
     monkeypatch.setattr(selfcheck.tempfile, "tempdir", str(tmp_path))
     found = selfcheck.selfcheck()
     assert [f"{f.name}: {f.detail}" for f in found if not f.passed] == []
-    assert {"notices halved noise", "notices shuffled batches", "notices repeated noise",
-            "notices repeated rounds"} <= {f.name for f in found}  # fmt: skip
+    assert {
+        "notices halved noise",
+        "notices shuffled batches",
+        "notices repeated noise",
+        "notices repeated rounds",
+    } <= {f.name for f in found}
     left = [p.name for p in tmp_path.iterdir()]
     assert not [name for name in left if not name.startswith("torchinductor")]  # torch's own, at its first use
 

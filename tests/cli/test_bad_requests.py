@@ -149,8 +149,18 @@ def test_the_largest_epsilon_with_the_flag_works(tmp_path: Path) -> None:
     assert sfumato("verify", tmp_path / "r").code == 0
 
 
-METHOD_SETTINGS = ("steps=0", "steps=-1", "frequencies=0", "count_share=0", "count_share=2", "hidden=0", "codes=0",
-                   "latent=0", "length_scales=0", "seed=1" + "0" * 30)  # fmt: skip
+METHOD_SETTINGS = (
+    "steps=0",
+    "steps=-1",
+    "frequencies=0",
+    "count_share=0",
+    "count_share=2",
+    "hidden=0",
+    "codes=0",
+    "latent=0",
+    "length_scales=0",
+    "seed=1" + "0" * 30,
+)
 
 
 @pytest.mark.parametrize("setting", METHOD_SETTINGS)

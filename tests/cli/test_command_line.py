@@ -16,8 +16,23 @@ from sfumato.release import write_release
 
 from commands import COMMAND, Outcome, process, request, sfumato, tiny
 
-COMMANDS = ("release", "resample", "plan", "verify", "evaluate", "attack", "student", "select", "audit", "selfcheck",
-            "run", "status", "report", "list", "doctor")  # fmt: skip
+COMMANDS = (
+    "release",
+    "resample",
+    "plan",
+    "verify",
+    "evaluate",
+    "attack",
+    "student",
+    "select",
+    "audit",
+    "selfcheck",
+    "run",
+    "status",
+    "report",
+    "list",
+    "doctor",
+)
 RECIPE = Path(__file__).parents[2] / "recipes" / "dp_imgsyn_figure5.toml"
 HEAVY = ("torch", "scipy", "pyarrow", "numpy", "sklearn", "dp_accounting", "PIL")
 

@@ -113,8 +113,12 @@ FILES: dict[str, tuple[str, bytes]] = {
     "right-to-left mark in a bad name": ("gnp.\u202eevil.png", b""),
     "long bad name": ("x" * 200 + ".png", b""),
 }
-SHOWN = {"a\nb.png": "a\\nb.png", "\x1b[31mred.png": "\\x1b[31mred.png", "gnp.\u202eevil.png": "gnp.\\u202eevil.png",
-         "x" * 200 + ".png": "x" * 100}  # fmt: skip
+SHOWN = {
+    "a\nb.png": "a\\nb.png",
+    "\x1b[31mred.png": "\\x1b[31mred.png",
+    "gnp.\u202eevil.png": "gnp.\\u202eevil.png",
+    "x" * 200 + ".png": "x" * 100,
+}
 for title, (file, content) in FILES.items():
     bad(title, SHOWN.get(file, file))(lambda tmp, f=file, c=content: folder(tmp, f, c))
 
@@ -317,10 +321,8 @@ TABLES: dict[str, tuple[str | bytes, str, type[SfumatoError], Reading]] = {
     "label column twice": ("file,sex,sex\nimages/0.png,3,f\n", "sex", DataError, SEX),
     "label with an escape": (HEAD + ROWS.replace("5,f", "5,\x1b[2J"), "\\x1b[2J", DataError, SEX),
     "nul in a file name": (HEAD + ROWS + "images/\0.png,3,f\n", "images/\\x00.png", DataError, SEX),
-    "a million classes": (
-        HEAD + "".join(f"images/{k}.png,3,{k}\n" for k in range(100_000)), "100000", DataError, SEX
-    ),
-}  # fmt: skip
+    "a million classes": (HEAD + "".join(f"images/{k}.png,3,{k}\n" for k in range(100_000)), "100000", DataError, SEX),
+}
 for title, (text, needle, error, reading) in TABLES.items():
     bad(title, needle, error, reading)(lambda tmp, t=text: table(tmp, t))
 
@@ -582,10 +584,13 @@ PARQUET: dict[str, tuple[dict[str, list[object]], str, type[SfumatoError]]] = {
     "parquet with negative labels": ({"image": [GOOD], "label": [-1]}, "-1", DataError),
     "parquet with a missing label": ({"image": [GOOD, GOOD], "label": [0, None]}, "row 1", DataError),
     "parquet with a path only": (
-        {"image": [GOOD, {"bytes": None, "path": "/etc/passwd"}], "label": [0, 0]}, "row 1", DataError),
+        {"image": [GOOD, {"bytes": None, "path": "/etc/passwd"}], "label": [0, 0]},
+        "row 1",
+        DataError,
+    ),
     "parquet with a bad image": ({"image": [PNG, b"x"], "label": [0, 0]}, "row 1", DataError),
     "parquet of no rows": ({"image": [GOOD][:0], "label": [0][:0]}, "hub", DataError),
-}  # fmt: skip
+}
 for title, (columns, needle, error) in PARQUET.items():
     bad(title, needle, error)(lambda tmp, c=columns: parquet(tmp, **c))
 bad("missing shard", "Expected 2 shards")(

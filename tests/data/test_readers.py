@@ -68,8 +68,17 @@ def write_folder(root: Path, labels: dict[str, list[np.ndarray]]) -> Path:
 def test_every_reader_is_found_by_its_file() -> None:
     found = names("data")
     assert set(found) == {
-        "cifar10", "cifar100", "digits", "fashion-mnist", "folder", "idx", "mnist", "npz", "parquet", "table",
-    }  # fmt: skip
+        "cifar10",
+        "cifar100",
+        "digits",
+        "fashion-mnist",
+        "folder",
+        "idx",
+        "mnist",
+        "npz",
+        "parquet",
+        "table",
+    }
     assert all(sentence.endswith(".") for sentence in found.values())
     assert all(hasattr(find("data", name), "recognises") for name in found)
 
@@ -216,8 +225,14 @@ def test_npz(tmp_path: Path, keys: tuple[str, str], save: object) -> None:
 def test_npz_axes_kinds_and_splits(tmp_path: Path) -> None:
     path = tmp_path / "set.npz"
     first = COLOUR.transpose(0, 3, 1, 2)
-    for array in (COLOUR, np.ascontiguousarray(first), COLOUR / 255, (COLOUR / 255).astype(np.float32),
-                  COLOUR.astype(np.int16), COLOUR.astype(">u4")):  # fmt: skip
+    for array in (
+        COLOUR,
+        np.ascontiguousarray(first),
+        COLOUR / 255,
+        (COLOUR / 255).astype(np.float32),
+        COLOUR.astype(np.int16),
+        COLOUR.astype(">u4"),
+    ):
         np.savez(path, x_train=array, y_train=Y, x_test=array[:2], y_test=np.array([[3], [4]]), classes=list("abcde"))
         assert has_split(path, "test")
         images, test = load(path), load(path, Reading(split="test"))
@@ -300,8 +315,12 @@ def write_parquet(path: Path, images: list[object], labels: list[object], **more
 def test_parquet_folder_of_shards(tmp_path: Path) -> None:
     held = [{"bytes": png(x), "path": None} for x in X]
     for k in range(2):
-        write_parquet(tmp_path / "hub" / "data" / f"train-0000{k}-of-00002.parquet", held[5 * k : 5 * k + 5],
-                      Y[5 * k : 5 * k + 5].tolist(), names=["a", "b", "c", "d"])  # fmt: skip
+        write_parquet(
+            tmp_path / "hub" / "data" / f"train-0000{k}-of-00002.parquet",
+            held[5 * k : 5 * k + 5],
+            Y[5 * k : 5 * k + 5].tolist(),
+            names=["a", "b", "c", "d"],
+        )
     write_parquet(tmp_path / "hub" / "data" / "test-00000-of-00001.parquet", held[:2], [3, 0])
     images, test = load(tmp_path / "hub"), load(tmp_path / "hub", Reading(split="test"))
     assert images.classes == ("a", "b", "c", "d")
@@ -323,8 +342,13 @@ def test_parquet_of_a_release(tmp_path: Path) -> None:
     """A release folder has other files beside its data, and perhaps soft labels."""
     soft = RNG.normal(size=(4, 3)).astype(np.float32)
     root = tmp_path / "release"
-    write_parquet(root / "data" / "train-00000-of-00001.parquet", [{"bytes": png(x), "path": None} for x in X[:4]],
-                  [0, 1, 2, 0], names=["a", "b", "c"], logits=soft.tolist())  # fmt: skip
+    write_parquet(
+        root / "data" / "train-00000-of-00001.parquet",
+        [{"bytes": png(x), "path": None} for x in X[:4]],
+        [0, 1, 2, 0],
+        names=["a", "b", "c"],
+        logits=soft.tolist(),
+    )
     (root / "certificate.json").write_text("{}")
     (root / "README.md").write_text("# release")
     images = load(root)
@@ -365,10 +389,13 @@ def test_named_from_an_npz_in_the_cache(cached: Path) -> None:
     assert np.array_equal(images.pixels.numpy(), COLOUR.transpose(0, 3, 1, 2))
 
 
-@pytest.mark.parametrize(("name", "archive", "inside", "extra"), [
-    ("cifar10", "cifar-10-binary.tar.gz", "cifar-10-batches-bin", 0),
-    ("cifar100", "cifar-100-binary.tar.gz", "cifar-100-binary", 1),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "archive", "inside", "extra"),
+    [
+        ("cifar10", "cifar-10-binary.tar.gz", "cifar-10-batches-bin", 0),
+        ("cifar100", "cifar-100-binary.tar.gz", "cifar-100-binary", 1),
+    ],
+)
 def test_cifar_archives_are_unpacked_by_exact_name(
     cached: Path, name: str, archive: str, inside: str, extra: int
 ) -> None:
@@ -400,11 +427,14 @@ def test_cifar_archive_that_is_damaged(cached: Path) -> None:
     assert [p.name for p in cached.iterdir()] == ["cifar-10-binary.tar.gz"]
 
 
-@pytest.mark.parametrize(("variables", "expected"), [
-    ({"SFUMATO_CACHE": "/a"}, "/a"),
-    ({"SFUMATO_CACHE": "", "XDG_CACHE_HOME": "/b"}, "/b/sfumato"),
-    ({"SFUMATO_CACHE": "", "XDG_CACHE_HOME": "", "HOME": "/c"}, "/c/.cache/sfumato"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("variables", "expected"),
+    [
+        ({"SFUMATO_CACHE": "/a"}, "/a"),
+        ({"SFUMATO_CACHE": "", "XDG_CACHE_HOME": "/b"}, "/b/sfumato"),
+        ({"SFUMATO_CACHE": "", "XDG_CACHE_HOME": "", "HOME": "/c"}, "/c/.cache/sfumato"),
+    ],
+)
 def test_cache_folder(monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], expected: str) -> None:
     for key, value in variables.items():
         monkeypatch.setenv(key, value)
@@ -475,9 +505,11 @@ def test_named_data_sets_download_what_they_read(
     write_idx(tmp_path / "www", "t10k", 5, ".gz")
     reader = find("data", "mnist")
     assert [d.name for d in reader.downloads] == [
-        "train-images-idx3-ubyte.gz", "train-labels-idx1-ubyte.gz",
-        "t10k-images-idx3-ubyte.gz", "t10k-labels-idx1-ubyte.gz",
-    ]  # fmt: skip
+        "train-images-idx3-ubyte.gz",
+        "train-labels-idx1-ubyte.gz",
+        "t10k-images-idx3-ubyte.gz",
+        "t10k-labels-idx1-ubyte.gz",
+    ]
     local = tuple(
         Download(d.name, hashlib.sha256((tmp_path / "www" / d.name).read_bytes()).hexdigest(), (f"{server}/{d.name}",))
         for d in reader.downloads

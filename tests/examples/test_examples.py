@@ -18,7 +18,10 @@ def test_example(path: Path, tmp_path: Path) -> None:
     arguments = [a.format(folder=tmp_path) for a in ARGUMENTS.get(path.stem, [])]
     done = subprocess.run(
         [sys.executable, path, *arguments],
-        capture_output=True, text=True, cwd=tmp_path, env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
     assert done.returncode == 0, done.stderr
     assert done.stdout

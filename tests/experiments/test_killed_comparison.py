@@ -45,8 +45,13 @@ def test_finished_cells_outlive_driver_and_workers(tmp_path: Path) -> None:
     recipe, store = tmp_path / "small.toml", tmp_path / "runs"
     recipe.write_text(RECIPE)
     words = ["run", str(recipe), "--out", str(store), "--workers", "2"]
-    run = subprocess.Popen([*COMMAND, *words], env={**os.environ, "OMP_NUM_THREADS": "1"}, start_new_session=True,
-                           stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)  # fmt: skip
+    run = subprocess.Popen(
+        [*COMMAND, *words],
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        start_new_session=True,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
     deadline = time.monotonic() + 240
     while not finished(store) and run.poll() is None and time.monotonic() < deadline:
         time.sleep(0.05)

@@ -108,9 +108,10 @@ def test_a_wrong_recipe_is_refused_by_name(tmp_path: Path, right: str, wrong: st
 
 
 @pytest.mark.parametrize(
-    ("path", "profile"), [(path, profile) for path in RECIPES for profile in read_recipe(path).profiles],
+    ("path", "profile"),
+    [(path, profile) for path in RECIPES for profile in read_recipe(path).profiles],
     ids=lambda part: part.stem if isinstance(part, Path) else part,
-)  # fmt: skip
+)
 def test_every_recipe_can_be_planned_without_data(path: Path, profile: str, tmp_path: Path) -> None:
     experiment = Experiment.of(path, profile=profile, out=tmp_path / "out")
     plan, text = experiment.planned()

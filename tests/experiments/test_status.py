@@ -54,8 +54,9 @@ def test_what_a_cell_does_can_be_seen_from_elsewhere(tmp_path: Path) -> None:
     assert status.status(Store(tmp_path))[0]["stage"] == "releasing"
 
 
-def test_a_listener_hears_instead_of_the_terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-                                                  ) -> None:  # fmt: skip
+def test_a_listener_hears_instead_of_the_terminal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr("sfumato.progress.TOLD_EVERY", -1.0)
     monkeypatch.setattr("sfumato.progress.QUIET_LINE_EVERY", -1.0)
     heard: list[Stage] = []
@@ -79,8 +80,12 @@ def test_a_run_shows_a_table_of_what_is_under_way_or_lines(
         Store(tmp_path).cell(jobs[1].inputs).say(Stage("teacher", 1, 4, 0.5))
         table = watched.table()
         assert [list(column.cells) for column in table.columns] == [
-            ["cell 1"], ["releasing: teacher"], ["1 of 4"], ["0.5/s"], ["6 s left"],
-        ]  # fmt: skip
+            ["cell 1"],
+            ["releasing: teacher"],
+            ["1 of 4"],
+            ["0.5/s"],
+            ["6 s left"],
+        ]
         assert "1 of 3" in str(table.title)
         assert "1 with a problem" in str(table.title)
     assert "1 of 3" in (lines := capsys.readouterr().err)

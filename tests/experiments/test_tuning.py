@@ -40,8 +40,13 @@ def shelf(tmp_path: Path) -> Path:
     folder = tmp_path / "data"
     folder.mkdir()
     for name, part in (("ours", slice(0, 400)), ("theirs", slice(400, 800))):
-        np.savez(folder / f"{name}.npz", x_train=source.pixels[part, 0], y_train=source.labels[part],
-                 x_test=(pixels * 255).astype(np.uint8).reshape(-1, 8, 8), y_test=labels)  # fmt: skip
+        np.savez(
+            folder / f"{name}.npz",
+            x_train=source.pixels[part, 0],
+            y_train=source.labels[part],
+            x_test=(pixels * 255).astype(np.uint8).reshape(-1, 8, 8),
+            y_test=labels,
+        )
     return folder
 
 

@@ -99,9 +99,10 @@ def test_dp_imgsyn_table(row: tuple[float, ...], total: float, training: float) 
 
 
 def test_ecosystem_figures() -> None:
-    one, two = GaussianSum(rounds=16, sampling=1 / 8, noise_multiplier=1.0), GaussianSum(
-        rounds=2200, sampling=4096 / 60_000, noise_multiplier=5.0
-    )  # fmt: skip
+    one, two = (
+        GaussianSum(rounds=16, sampling=1 / 8, noise_multiplier=1.0),
+        GaussianSum(rounds=2200, sampling=4096 / 60_000, noise_multiplier=5.0),
+    )
     assert (epsilon_pld([one], 1e-5), epsilon_pld([two], 1e-5)) == pytest.approx((4.0154, 2.6802), abs=0.002)
     assert (epsilon_rdp([one], 1e-5), epsilon_rdp([two], 1e-5)) == pytest.approx((4.6965, 2.9097), abs=0.01)
 

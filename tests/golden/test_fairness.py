@@ -46,8 +46,12 @@ def test_rates_are_those_of_its_metric_frame(judged: tuple[torch.Tensor, torch.T
         "selection": (metrics.selection_rate, groups.selection_rate(counts(judged))[:, 1]),
     }
     predicted, labels, of_group = (values.numpy() for values in judged)
-    frame = metrics.MetricFrame(metrics={name: theirs for name, (theirs, _) in ours.items()}, y_true=labels,
-                                y_pred=predicted, sensitive_features=of_group)  # fmt: skip
+    frame = metrics.MetricFrame(
+        metrics={name: theirs for name, (theirs, _) in ours.items()},
+        y_true=labels,
+        y_pred=predicted,
+        sensitive_features=of_group,
+    )
     for name, (_, rates) in ours.items():
         assert rates.tolist() == pytest.approx(frame.by_group[name].tolist(), abs=1e-12), name
     assert groups.accuracy_gap(counts(judged)) == pytest.approx(frame.difference()["accuracy"], abs=1e-12)

@@ -79,8 +79,10 @@ def test_inception_is_downloaded_for_one_who_names_it_and_must_be_the_published_
     monkeypatch.setenv("SFUMATO_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(features, "FOLDERS", [])
     (tmp_path / "other").write_bytes(b"not the weights")
-    for sha256, outcome in ((weights.INCEPTION.sha256, pytest.raises(DataError, match="SHA-256")),
-                            (hashlib.sha256(b"not the weights").hexdigest(), contextlib.nullcontext())):  # fmt: skip
+    for sha256, outcome in (
+        (weights.INCEPTION.sha256, pytest.raises(DataError, match="SHA-256")),
+        (hashlib.sha256(b"not the weights").hexdigest(), contextlib.nullcontext()),
+    ):
         offered = replace(weights.INCEPTION, sha256=sha256, urls=((tmp_path / "other").as_uri(),))
         monkeypatch.setattr(weights, "INCEPTION", offered)
         weights.provide_weights("auto")
@@ -134,9 +136,11 @@ def test_a_group_that_is_not_complete_is_refused(tmp_path: Path) -> None:
 
 def test_the_harmonic_score_appears_when_its_three_terms_are_there(tmp_path: Path) -> None:
     terms = {
-        "gen2real": (0.8, "utility"), "attack-domias": (0.55, "privacy"), "attack-gan-leaks": (0.6, "privacy"),
+        "gen2real": (0.8, "utility"),
+        "attack-domias": (0.55, "privacy"),
+        "attack-gan-leaks": (0.6, "privacy"),
         "model-bias": (0.1, "fairness"),
-    }  # fmt: skip
+    }
     entries = [Entry(Score(n, value, 0.01, True), n, judges) for n, (value, judges) in terms.items()]
     with Lab(tmp_path / "r.lab") as lab:
         add_scores(lab, entries[:3], judged_on="the test split", left_out={})

@@ -46,8 +46,15 @@ def job(folder: Path) -> Job:
             pixels = rng.integers(0, 256, (count, 8, 8), dtype=np.uint8)
             np.savez(folder / f"{name}.npz", x=pixels, y=np.arange(count) % 3)
     public = str(folder / "public.npz") if METHOD == "dp-imgsyn" else None
-    return Job(str(folder / "data.npz"), METHOD, EPSILON, public=public, count=12,
-               reading=Reading(classes=("a", "b", "c")), settings=SETTINGS[METHOD])  # fmt: skip
+    return Job(
+        str(folder / "data.npz"),
+        METHOD,
+        EPSILON,
+        public=public,
+        count=12,
+        reading=Reading(classes=("a", "b", "c")),
+        settings=SETTINGS[METHOD],
+    )
 
 
 def witness_noise(path: Path) -> None:

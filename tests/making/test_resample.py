@@ -187,11 +187,13 @@ BAD = {
     "a method of the future": (
         lambda place: (place / "r.lab" / "run.json").write_text(
             (place / "r.lab" / "run.json").read_text().replace('"dp-merf"', '"dp-new"')
-        ), 2, "that this version knows",
+        ),
+        2,
+        "that this version knows",
     ),
     "out is there": (lambda place: (place / "r2").mkdir(), 2, "got one that exists"),
     "out was begun": (lambda place: shutil.copytree(place / "r.lab", place / "r2.lab"), 2, "a run that was begun"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", BAD)
@@ -224,8 +226,9 @@ def test_impossible_counts(count: int, place: Path) -> None:
 
 @pytest.mark.parametrize(("epsilon", "noise"), [(8.0, SeededNoise(0)), (float("inf"), Noise())])
 def test_what_is_not_private_stays_so(epsilon: float, noise: Noise, tmp_path: Path) -> None:
-    job = Job(str(tiny(tmp_path)), "dp-merf", epsilon, count=12, reading=Reading(classes=("a", "b", "c")),
-              settings=SETTINGS)  # fmt: skip
+    job = Job(
+        str(tiny(tmp_path)), "dp-merf", epsilon, count=12, reading=Reading(classes=("a", "b", "c")), settings=SETTINGS
+    )
     make_release(job, tmp_path / "r", noise=noise)
     outcome = resampled(tmp_path)
     assert outcome.code == 0, outcome.err
@@ -254,8 +257,15 @@ def test_public_images_are_read_again_and_must_be_the_same(tmp_path: Path) -> No
     pixels = np.random.default_rng(1).integers(0, 256, (40, 8, 8), dtype=np.uint8)
     np.savez(tmp_path / "public.npz", x=pixels, y=np.zeros(40, np.int64))
     settings = (("rounds", "4"), ("steps", "2"))
-    job = Job(str(tiny(tmp_path)), "dp-imgsyn", 8.0, count=12, public=str(tmp_path / "public.npz"),
-              reading=Reading(classes=("a", "b", "c")), settings=settings)  # fmt: skip
+    job = Job(
+        str(tiny(tmp_path)),
+        "dp-imgsyn",
+        8.0,
+        count=12,
+        public=str(tmp_path / "public.npz"),
+        reading=Reading(classes=("a", "b", "c")),
+        settings=settings,
+    )
     make_release(job, tmp_path / "r")
     (tmp_path / "tiny.npz").unlink()
     assert images_of(resample_release(tmp_path / "r", tmp_path / "r2")) == images_of(tmp_path / "r")

@@ -116,11 +116,24 @@ def test_a_rare_class_is_as_bright_as_a_common_one() -> None:
     assert made.pixels[made.labels == 1].float().mean() == pytest.approx(theirs, rel=0.15)
 
 
-@pytest.mark.parametrize("wrong", [
-    {"rho": 1.0}, {"rho": 0.0}, {"sum_order": 0}, {"product_order": 201}, {"sum_length": 0.01}, {"sum_share": 1.0},
-    {"count_share": 0.0}, {"sets": 0}, {"steps": 0}, {"product_pixels": 0}, {"product_pixels": 30}, {"seed": -1},
-    {"learning_rate": 0.0},
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"rho": 1.0},
+        {"rho": 0.0},
+        {"sum_order": 0},
+        {"product_order": 201},
+        {"sum_length": 0.01},
+        {"sum_share": 1.0},
+        {"count_share": 0.0},
+        {"sets": 0},
+        {"steps": 0},
+        {"product_pixels": 0},
+        {"product_pixels": 30},
+        {"seed": -1},
+        {"learning_rate": 0.0},
+    ],
+)
 def test_bad_settings_are_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(UsageError, match="Expected"):
         DPHP(**wrong)

@@ -65,8 +65,14 @@ def test_the_ledger_of_a_release_holds_exactly_these(tmp_path: Path) -> None:
     pixels = public().pixels.numpy().transpose(0, 2, 3, 1)
     np.savez(tmp_path / "public.npz", x=pixels, y=np.zeros(50, np.int64))
     np.savez(tmp_path / "private.npz", x=halves().pixels.transpose(0, 2, 3, 1), y=halves().labels)
-    job = Job(str(tmp_path / "private.npz"), "dp-imgsyn", public=str(tmp_path / "public.npz"), count=60,
-              reading=Reading(classes=CLASSES), settings=(("steps", "2"), ("rounds", "30")))  # fmt: skip
+    job = Job(
+        str(tmp_path / "private.npz"),
+        "dp-imgsyn",
+        public=str(tmp_path / "public.npz"),
+        count=60,
+        reading=Reading(classes=CLASSES),
+        settings=(("steps", "2"), ("rounds", "30")),
+    )
     made = make_release(job, tmp_path / "r")
     assert verify(made).ok
     mechanisms = json.loads((made / "certificate.json").read_text())["mechanisms"]
@@ -88,8 +94,13 @@ def test_a_run_that_is_stopped_in_the_middle_goes_on_from_there(tmp_path: Path) 
             return super().included(count, rate)
 
     np.savez(tmp_path / "private.npz", x=halves().pixels.transpose(0, 2, 3, 1), y=halves().labels)
-    job = Job(str(tmp_path / "private.npz"), "dp-imgsyn", count=30, reading=Reading(classes=CLASSES),
-              settings=(("steps", "1"), ("rounds", "60"), ("start", "blurred")))  # fmt: skip
+    job = Job(
+        str(tmp_path / "private.npz"),
+        "dp-imgsyn",
+        count=30,
+        reading=Reading(classes=CLASSES),
+        settings=(("steps", "1"), ("rounds", "60"), ("start", "blurred")),
+    )
     with pytest.raises(KeyboardInterrupt):
         make_release(job, tmp_path / "r", noise=Stopping())
     assert len(list((tmp_path / "r.lab" / "tape").iterdir())) == 20
@@ -206,9 +217,20 @@ def test_alignment_turns_noise_into_something_to_learn_from() -> None:
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"teacher": "vgg"}, {"start": "nothing"}, {"statistics": "none"}, {"form": "draft"}, {"rounds": 0}, {"blur": 4},
-     {"statistics_share": 0.0}, {"rate": 0.0}, {"class_weight": -1.0}, {"steps": -1}, {"align_batch": 0}],
-)  # fmt: skip
+    [
+        {"teacher": "vgg"},
+        {"start": "nothing"},
+        {"statistics": "none"},
+        {"form": "draft"},
+        {"rounds": 0},
+        {"blur": 4},
+        {"statistics_share": 0.0},
+        {"rate": 0.0},
+        {"class_weight": -1.0},
+        {"steps": -1},
+        {"align_batch": 0},
+    ],
+)
 def test_a_wrong_setting_is_one_clear_sentence(wrong: dict[str, object]) -> None:
     with pytest.raises(UsageError, match="Expected"):
         replace(QUICK, **wrong)

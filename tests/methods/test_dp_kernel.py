@@ -152,9 +152,17 @@ def test_the_labels_of_made_images_are_uniform_whatever_the_private_ones_are(mon
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"frequencies": 0}, {"glimpse": 0}, {"steps": 0}, {"widths": ()}, {"widths": (1.0, 0.0)}, {"count_share": 1.0},
-     {"learning_rate": 0.0}, {"seed": -1}],
-)  # fmt: skip
+    [
+        {"frequencies": 0},
+        {"glimpse": 0},
+        {"steps": 0},
+        {"widths": ()},
+        {"widths": (1.0, 0.0)},
+        {"count_share": 1.0},
+        {"learning_rate": 0.0},
+        {"seed": -1},
+    ],
+)
 def test_bad_settings_are_refused(wrong: dict[str, object]):
     with pytest.raises(UsageError, match=next(iter(wrong))):
         DPKernel(**wrong)  # type: ignore[arg-type]

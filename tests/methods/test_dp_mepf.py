@@ -151,10 +151,22 @@ def test_a_perceptual_fit_paints_the_classes() -> None:
     assert (right - left)[images.labels == 1].mean() > 40
 
 
-@pytest.mark.parametrize("wrong", [
-    {"features": "vgg"}, {"side": 50}, {"side": 16}, {"rows": 0}, {"rows": 8}, {"second_share": 1.0},
-    {"count_share": 0.0}, {"steps": 0}, {"batch": 0}, {"seed": -1}, {"learning_rate": 0.0},
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"features": "vgg"},
+        {"side": 50},
+        {"side": 16},
+        {"rows": 0},
+        {"rows": 8},
+        {"second_share": 1.0},
+        {"count_share": 0.0},
+        {"steps": 0},
+        {"batch": 0},
+        {"seed": -1},
+        {"learning_rate": 0.0},
+    ],
+)
 def test_bad_settings_are_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(UsageError, match="Expected"):
         DPMEPF(**wrong)

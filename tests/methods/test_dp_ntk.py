@@ -118,9 +118,18 @@ def test_the_noise_goes_down_with_the_size_of_a_class():
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"width": 0}, {"grid": 0}, {"steps": 0}, {"length_scales": ()}, {"length_scales": (0.1, -1.0)},
-     {"count_share": 0.0}, {"outer_weight": 0.0}, {"learning_rate": 0.0}, {"seed": 2**31}],
-)  # fmt: skip
+    [
+        {"width": 0},
+        {"grid": 0},
+        {"steps": 0},
+        {"length_scales": ()},
+        {"length_scales": (0.1, -1.0)},
+        {"count_share": 0.0},
+        {"outer_weight": 0.0},
+        {"learning_rate": 0.0},
+        {"seed": 2**31},
+    ],
+)
 def test_bad_settings_are_refused(wrong: dict[str, object]):
     with pytest.raises(UsageError, match=next(iter(wrong))):
         DPNTK(**wrong)  # type: ignore[arg-type]

@@ -188,9 +188,18 @@ def test_defaults_follow_public_facts() -> None:
 
 @pytest.mark.parametrize(
     "setting",
-    [{"decoder": "deep"}, {"coefficients": 631}, {"latent": 0}, {"centre": 1.5}, {"reach": 0.0}, {"sampling": 1.1},
-     {"pca_share": -1.0}, {"radius": math.nan}, {"seed": -1}],
-)  # fmt: skip
+    [
+        {"decoder": "deep"},
+        {"coefficients": 631},
+        {"latent": 0},
+        {"centre": 1.5},
+        {"reach": 0.0},
+        {"sampling": 1.1},
+        {"pca_share": -1.0},
+        {"radius": math.nan},
+        {"seed": -1},
+    ],
+)
 def test_bad_settings_are_refused(setting: dict[str, object]) -> None:
     with pytest.raises(UsageError, match="Expected"):
         P3GM(**setting)

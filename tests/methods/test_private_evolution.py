@@ -159,9 +159,16 @@ def test_with_lookahead_a_candidate_stands_where_its_variations_are():
     ahead = dataclasses.replace(SMALL, lookahead=3)
     assert not torch.equal(fitted(ahead, halves(), math.inf).pixels, fitted(SMALL, halves(), math.inf).pixels)
     sure = dataclasses.replace(ahead, first_degree=0.0, last_degree=0.0)  # a variation is the candidate itself
-    table = [m._table(torch.rand(2, 5, 1, 8, 8, generator=torch.Generator().manual_seed(0)), Simulator(), 0.0,
-                      lambda images: images.flatten(1), torch.Generator())
-             for m in (sure, dataclasses.replace(sure, lookahead=0))]  # fmt: skip
+    table = [
+        m._table(
+            torch.rand(2, 5, 1, 8, 8, generator=torch.Generator().manual_seed(0)),
+            Simulator(),
+            0.0,
+            lambda images: images.flatten(1),
+            torch.Generator(),
+        )
+        for m in (sure, dataclasses.replace(sure, lookahead=0))
+    ]
     torch.testing.assert_close(table[0], table[1], atol=1e-4, rtol=0)
 
 
@@ -181,9 +188,19 @@ def test_defaults_follow_public_facts():
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"steps": 0}, {"population": 1}, {"source": "internet"}, {"lookahead": -1}, {"threshold": -1.0}, {"kept": 1.0},
-     {"first_degree": 1.5}, {"first_degree": 0.1, "last_degree": 0.2}, {"dimensions": 0}, {"seed": -1}],
-)  # fmt: skip
+    [
+        {"steps": 0},
+        {"population": 1},
+        {"source": "internet"},
+        {"lookahead": -1},
+        {"threshold": -1.0},
+        {"kept": 1.0},
+        {"first_degree": 1.5},
+        {"first_degree": 0.1, "last_degree": 0.2},
+        {"dimensions": 0},
+        {"seed": -1},
+    ],
+)
 def test_bad_settings_are_refused(wrong: dict[str, object]):
     with pytest.raises(UsageError, match="Expected"):
         dataclasses.replace(SMALL, **wrong)  # type: ignore[arg-type]

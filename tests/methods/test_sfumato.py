@@ -153,9 +153,18 @@ def test_good_values_follow_from_public_facts() -> None:
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"painting_share": 0.0}, {"painting_share": 1.0}, {"cells": 0}, {"candidates": 0}, {"lessons": 0},
-     {"invented": -0.1}, {"rate": 0.0}, {"l2_bound": -1.0}, {"seed": -1}],
-)  # fmt: skip
+    [
+        {"painting_share": 0.0},
+        {"painting_share": 1.0},
+        {"cells": 0},
+        {"candidates": 0},
+        {"lessons": 0},
+        {"invented": -0.1},
+        {"rate": 0.0},
+        {"l2_bound": -1.0},
+        {"seed": -1},
+    ],
+)
 def test_impossible_values_are_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(UsageError, match="Expected"):
         Sfumato(**wrong)  # type: ignore[arg-type]

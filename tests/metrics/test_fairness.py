@@ -46,8 +46,13 @@ def test_gaps_by_hand() -> None:
     assert by_group.accuracy_gap(COUNTS) == pytest.approx(0.88 - 0.6)
     assert by_group.worst_accuracy(COUNTS) == pytest.approx(0.6)
     empty = torch.cat([COUNTS, torch.zeros(1, 3, 3)])  # a third group without images changes nothing
-    for figure in (by_group.demographic_parity, by_group.equalised_odds, by_group.accuracy_gap,
-                   by_group.worst_accuracy, by_group.prediction_bias):  # fmt: skip
+    for figure in (
+        by_group.demographic_parity,
+        by_group.equalised_odds,
+        by_group.accuracy_gap,
+        by_group.worst_accuracy,
+        by_group.prediction_bias,
+    ):
         assert figure(empty) == figure(COUNTS)
     assert math.isnan(by_group.accuracy_gap(COUNTS[:1]))
 
@@ -56,10 +61,14 @@ def test_tables_and_words() -> None:
     told = by_group.table(COUNTS, names=NAMES, classes="abc")
     assert told["turned"]["images"] == 10
     assert told["turned"]["classes"]["c"]["recall"] is None
-    assert told["plain"]["classes"]["a"] == {"images": 10, "predicted": 9, "recall": 0.8,
-                                             "false_positive_rate": pytest.approx(1 / 15),
-                                             "precision": pytest.approx(8 / 9),
-                                             "selection_rate": pytest.approx(9 / 25)}  # fmt: skip
+    assert told["plain"]["classes"]["a"] == {
+        "images": 10,
+        "predicted": 9,
+        "recall": 0.8,
+        "false_positive_rate": pytest.approx(1 / 15),
+        "precision": pytest.approx(8 / 9),
+        "selection_rate": pytest.approx(9 / 25),
+    }
     assert by_group.absent_classes(COUNTS, names=NAMES, classes="abc") == ["group turned: no images of class c"]
 
 

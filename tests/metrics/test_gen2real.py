@@ -69,9 +69,15 @@ def test_small_cnn_alone_is_what_it_was() -> None:
     real = reference()
     metric = dataclasses.replace(FAST, archs=("small-cnn",), images_seen=2_000)
     by_hand = [
-        (predict(train(real.train, Lesson.short(images_seen=2_000), seed=s, what="t"), real.test.pixels)
-         == real.test.labels).double().mean().item() for s in (0, 1)
-    ]  # fmt: skip
+        (
+            predict(train(real.train, Lesson.short(images_seen=2_000), seed=s, what="t"), real.test.pixels)
+            == real.test.labels
+        )
+        .double()
+        .mean()
+        .item()
+        for s in (0, 1)
+    ]
     score = metric(real.train, real)
     assert score.details["accuracies"]["small-cnn"] == pytest.approx(by_hand)
     assert score.standard_error == pytest.approx(abs(by_hand[0] - by_hand[1]) / 2)

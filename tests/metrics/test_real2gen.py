@@ -41,8 +41,12 @@ def test_real_images_look_like_their_labels(on_real_images: Score) -> None:
 def test_the_same_classifiers_on_real_test_images_are_a_part(on_real_images: Score) -> None:
     parts = named(on_real_images)
     assert list(parts) == [
-        "real2gen-mlp", "real2gen-small-cnn", "real2real", "real2real-mlp", "real2real-small-cnn",
-    ]  # fmt: skip
+        "real2gen-mlp",
+        "real2gen-small-cnn",
+        "real2real",
+        "real2real-mlp",
+        "real2real-small-cnn",
+    ]
     assert parts["real2real"] == pytest.approx((parts["real2real-mlp"] + parts["real2real-small-cnn"]) / 2)
     assert parts["real2real-small-cnn"] > 0.9
     assert parts["real2real"] < on_real_images.value, "it has seen the training images and not these"

@@ -188,9 +188,16 @@ class Sequence(nn.Module):
 def small_cnn() -> nn.Module:
     torch.manual_seed(0)
     return nn.Sequential(
-        nn.Conv2d(1, 6, 4, stride=2, padding=1), nn.Tanh(), nn.MaxPool2d(2, 1), nn.Conv2d(6, 12, 2, bias=False),
-        nn.Tanh(), nn.Conv2d(12, 24, 2, groups=12, padding=1), nn.Tanh(), nn.Flatten(), nn.Linear(216, 3),
-    )  # fmt: skip
+        nn.Conv2d(1, 6, 4, stride=2, padding=1),
+        nn.Tanh(),
+        nn.MaxPool2d(2, 1),
+        nn.Conv2d(6, 12, 2, bias=False),
+        nn.Tanh(),
+        nn.Conv2d(12, 24, 2, groups=12, padding=1),
+        nn.Tanh(),
+        nn.Flatten(),
+        nn.Linear(216, 3),
+    )
 
 
 def models() -> dict[str, tuple[nn.Module, tuple[int, int, int]]]:
@@ -311,8 +318,16 @@ def flat_gradient(model: nn.Module) -> Tensor:
 # what the fast path must leave alone
 
 
-CASES = ("layer twice", "weight around its layer", "tied weight before", "tied weight between", "tied layers",
-         "bare parameter", "multiplicity", "groups")  # fmt: skip
+CASES = (
+    "layer twice",
+    "weight around its layer",
+    "tied weight before",
+    "tied weight between",
+    "tied layers",
+    "bare parameter",
+    "multiplicity",
+    "groups",
+)
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -400,9 +415,15 @@ def test_any_convolution_equals_the_reference(data: st.DataObject) -> None:
     depthwise = data.draw(st.booleans())
     out = channels * pick(1, 2) if depthwise else data.draw(st.sampled_from([1, 3, 64]))
     layer = nn.Conv2d(
-        channels, out, (pick(1, 3), pick(1, 3)), stride=(pick(1, 3), pick(1, 2)), padding=(pick(0, 2), pick(0, 2)),
-        dilation=(pick(1, 2), pick(1, 2)), groups=channels if depthwise else 1, bias=data.draw(st.booleans()),
-    )  # fmt: skip
+        channels,
+        out,
+        (pick(1, 3), pick(1, 3)),
+        stride=(pick(1, 3), pick(1, 2)),
+        padding=(pick(0, 2), pick(0, 2)),
+        dilation=(pick(1, 2), pick(1, 2)),
+        groups=channels if depthwise else 1,
+        bias=data.draw(st.booleans()),
+    )
     shape = (channels, pick(5, 9), pick(5, 9))
     if data.draw(st.booleans()):
         layer = layer.to(memory_format=torch.channels_last)

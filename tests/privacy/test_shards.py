@@ -31,7 +31,7 @@ from sfumato.privacy import (
     RayCrew,
     SeededNoise,
     descend,
-)  # fmt: skip
+)
 from sfumato.privacy.private import unlock
 from sfumato.privacy.shards import Question, spec_of_shards, streamed
 from sfumato.values import Source
@@ -238,8 +238,9 @@ def test_a_worker_that_does_not_come_is_not_waited_for() -> None:
 def test_what_is_no_sum_is_refused_and_a_handle_does_not_travel() -> None:
     private = PrivateImages.seal(GlooCrew(openers(halves(), (120,))), ledger())
     with pytest.raises(UsageError, match="a question that is a sum"):
-        private.choose(NoisyChoice(noise_multiplier=10.0, candidates=2), purpose="choice",
-                       score=lambda image, label: torch.ones(2))  # fmt: skip
+        private.choose(
+            NoisyChoice(noise_multiplier=10.0, candidates=2), purpose="choice", score=lambda image, label: torch.ones(2)
+        )
     with pytest.raises(TypeError, match="cannot be read, counted, copied or stored"):
         private.open(GaussianSum(noise_multiplier=9.0, rounds=1), purpose="sum")(
             lambda image, label: image.flatten() * private.spec.count, l2_bound=1.0

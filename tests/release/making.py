@@ -41,25 +41,33 @@ def make_certificate(images: Images, *mechanisms: Mechanism, **changes: Any) -> 
     epsilon = epsilon_pld(asked, DELTA)
     values: dict[str, Any] = {
         "guarantee": {
-            "level": "certified", "epsilon": epsilon, "delta": DELTA, "epsilon_rdp": epsilon_rdp(asked, DELTA),
+            "level": "certified",
+            "epsilon": epsilon,
+            "delta": DELTA,
+            "epsilon_rdp": epsilon_rdp(asked, DELTA),
             **SAID,
         },
         "budget": {"epsilon": epsilon * 1.001, "delta": DELTA},
         "mechanisms": [{**m.to_dict(), "purpose": "mean embedding"} for m in asked],
         "assumptions": statements.assumptions(public=changes.get("public", {}).get("public_data") is not None),
         "public": {
-            "count": 60_000, "channels": images.pixels.shape[1], "height": images.pixels.shape[2],
-            "width": images.pixels.shape[3], "classes": images.classes, "public_data": None,
+            "count": 60_000,
+            "channels": images.pixels.shape[1],
+            "height": images.pixels.shape[2],
+            "width": images.pixels.shape[3],
+            "classes": images.classes,
+            "public_data": None,
         },
         "method": {"name": "dp-merf", "hyperparameters": {"features": 100, "rate": 0.001, "deep": True}},
         "noise": {"source": "ChaCha20 keyed from OS entropy", "private": True, "lattice_bits": 20},
         "profile": list(zip(CURVE, profile(asked, CURVE), strict=True)),
         "versions": {"sfumato": "0.1.0"},
         "samples": {
-            "count": len(images), "has_logits": images.logits is not None,
+            "count": len(images),
+            "has_logits": images.logits is not None,
             "transfer": 0 if images.transfer is None else len(images.transfer),
         },
-    }  # fmt: skip
+    }
     return Certificate(**{**values, **changes})
 
 

@@ -40,8 +40,19 @@ MECHANISMS = (  # little noise: an epsilon above 4 is counted on a coarser grid,
     ShardedAnswers(noise_multiplier=2.0, shards=3, rounds=2),
 )
 CURVE = [0.0, 2.0, 4.5]
-SECTIONS = ("format", "guarantee", "budget", "mechanisms", "assumptions", "public", "method", "noise", "profile",
-            "versions", "samples")  # fmt: skip
+SECTIONS = (
+    "format",
+    "guarantee",
+    "budget",
+    "mechanisms",
+    "assumptions",
+    "public",
+    "method",
+    "noise",
+    "profile",
+    "versions",
+    "samples",
+)
 BOAST = "every person and every hospital, however many images they gave"
 UNNOTICED = [  # mechanisms that cost less than any accountant can see
     {"kind": "gaussian-sum", "noise_multiplier": 1e9, "rounds": 1, "sampling": 1.0, "purpose": BOAST},
@@ -53,8 +64,12 @@ UNNOTICED = [  # mechanisms that cost less than any accountant can see
 def remembered() -> Iterator[None]:
     """The accountants are asked hundreds of times for the same mechanisms."""
     with pytest.MonkeyPatch.context() as patch:
-        for module, name in ((claim_module, "recount"), (privacy, "epsilon_pld"), (privacy, "epsilon_rdp"),
-                             (privacy, "profile")):  # fmt: skip
+        for module, name in (
+            (claim_module, "recount"),
+            (privacy, "epsilon_pld"),
+            (privacy, "epsilon_rdp"),
+            (privacy, "profile"),
+        ):
             patch.setattr(module, name, remembering(getattr(module, name)))
         patch.setattr(accounting, "_loss", functools.cache(accounting._loss))
         yield
@@ -76,15 +91,24 @@ def remembering(account: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]
 def honest(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A release with everything that a certificate can state."""
     images = make_images(count=6, logits=True, transfer=4)
-    public = {"count": 60_000, "channels": 1, "height": 8, "width": 8, "classes": images.classes,
-              "public_data": "textures"}  # fmt: skip
+    public = {
+        "count": 60_000,
+        "channels": 1,
+        "height": 8,
+        "width": 8,
+        "classes": images.classes,
+        "public_data": "textures",
+    }
     settings = {"features": 100, "rate": 0.001, "deep": True, "form": "paper", "start": None}
     certificate = make_certificate(
-        images, *MECHANISMS, public=public, method={"name": "dp-merf", "hyperparameters": settings},
+        images,
+        *MECHANISMS,
+        public=public,
+        method={"name": "dp-merf", "hyperparameters": settings},
         versions={"sfumato": "0.1.0", "dp-accounting": ACCOUNTANT.split()[-1]},
         assumptions=[*statements.assumptions(public=True), statements.TOGETHER],
         profile=list(zip(CURVE, profile(MECHANISMS, CURVE), strict=True)),
-    )  # fmt: skip
+    )
     return write_release(tmp_path_factory.mktemp("honest") / "r", images, certificate)
 
 
@@ -130,8 +154,19 @@ def others(value: Any) -> Iterator[Any]:
     if isinstance(value, bool):
         yield from (not value, int(value), str(value))
     elif isinstance(value, int | float):
-        yield from (2 * value, value / 2, value * (1 + 1e-4), value * (1 + 1e-9), value + 1, 0,
-                    0.0, -value, str(value), True, 1e308)  # fmt: skip
+        yield from (
+            2 * value,
+            value / 2,
+            value * (1 + 1e-4),
+            value * (1 + 1e-9),
+            value + 1,
+            0,
+            0.0,
+            -value,
+            str(value),
+            True,
+            1e308,
+        )
         yield from (2 * int(value), int(value) + 1, 10**11)
     elif isinstance(value, str) or value is None:
         yield from (BOAST, "", "x" * 1900, "x" * 5000, "\u202egnirts", f"{value} {BOAST}.", f"{value}\n", 1, True)
@@ -328,8 +363,14 @@ def test_a_card_that_cannot_be_made_fails_and_stops_nothing(mine: Path, monkeypa
     assert (found.name, "ZeroDivisionError" in found.detail) == ("card", True)
 
 
-@pytest.mark.parametrize("licence", ["license: cc0-1.0", "license: unknown", "license: CC-BY-4.0  # for the publisher "
-                                     "to fill in, before renewing SHA256SUMS"])  # fmt: skip
+@pytest.mark.parametrize(
+    "licence",
+    [
+        "license: cc0-1.0",
+        "license: unknown",
+        "license: CC-BY-4.0  # for the publisher to fill in, before renewing SHA256SUMS",
+    ],
+)
 @pytest.mark.parametrize("export", [True, False])
 def test_a_licence_may_be_filled_in(licence: str, export: bool, tmp_path: Path) -> None:
     images = make_images(count=6)

@@ -75,9 +75,13 @@ def test_both_subsets_have_shards_of_their_own(tmp_path: Path, monkeypatch: pyte
 
 def test_the_folder_holds_only_public_things(pristine_pair: Path) -> None:
     assert sorted(contents(pristine_pair)) == [
-        "README.md", "SHA256SUMS", "certificate.json", "data/train-00000-of-00001.parquet", "preview.png",
+        "README.md",
+        "SHA256SUMS",
+        "certificate.json",
+        "data/train-00000-of-00001.parquet",
+        "preview.png",
         "transfer/train-00000-of-00001.parquet",
-    ]  # fmt: skip
+    ]
     assert all(layout.allowed(name) for name in contents(pristine_pair))
 
 
@@ -115,8 +119,12 @@ def test_datasets_opens_both(pristine_pair: Path, tmp_path: Path) -> None:
     offline = {"HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path), "HF_DATASETS_CACHE": str(tmp_path / "cache")}
     done = subprocess.run(
         [sys.executable, "-c", script, str(pristine_pair)],
-        env=os.environ | offline, capture_output=True, text=True, check=False, timeout=120,
-    )  # fmt: skip
+        env=os.environ | offline,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
     assert done.returncode == 0, done.stderr
     seen, further = json.loads(done.stdout), make_images(transfer=25).transfer
     assert (seen["counts"], seen["plain"]) == ([40, 25], 40)
@@ -137,14 +145,18 @@ def _other_label(table: Any) -> Any:
 TABLES: list[tuple[str, Callable[[Any], Any], str, str]] = [
     ("text chunk", _seventh(with_text), "transfer images", "image 7 has a 'tEXt' chunk"),
     ("extra column", lambda t: t.append_column("owner", pa.array(["anna"] * len(t))), "transfer columns", "'owner'"),
-    ("schema metadata", lambda t: t.replace_schema_metadata({**t.schema.metadata, "x": "y"}), "transfer columns",
-     "metadata"),
+    (
+        "schema metadata",
+        lambda t: t.replace_schema_metadata({**t.schema.metadata, "x": "y"}),
+        "transfer columns",
+        "metadata",
+    ),
     ("no logits", lambda t: t.drop_columns(["logits"]), "transfer columns", "other columns"),
     ("label", _labels, "transfer labels", "image 0 has label 9"),
     ("logit", _logits, "transfer logits", "not finite"),
     ("another label", _other_label, "transfer logits", "image 4 has another label than its logits say"),
     ("fewer rows", lambda t: t.slice(0, 20), "transfer count", "20 images where the certificate states 25"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("edit", "name", "complaint"), [t[1:] for t in TABLES], ids=[t[0] for t in TABLES])

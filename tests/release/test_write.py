@@ -68,8 +68,12 @@ def test_two_writes_are_byte_identical(tmp_path: Path) -> None:
 
 def test_the_folder_holds_only_public_things(pristine: Path) -> None:
     assert sorted(contents(pristine)) == [
-        "README.md", "SHA256SUMS", "certificate.json", "data/train-00000-of-00001.parquet", "preview.png",
-    ]  # fmt: skip
+        "README.md",
+        "SHA256SUMS",
+        "certificate.json",
+        "data/train-00000-of-00001.parquet",
+        "preview.png",
+    ]
     everything = b"".join(contents(pristine).values())
     for secret in (str(pristine.parent).encode(), b"tEXt", b"eXIf", b"tIME"):
         assert secret not in everything
@@ -89,8 +93,12 @@ def test_datasets_opens_it_as_it_is(pristine: Path, tmp_path: Path) -> None:
     offline = {"HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path), "HF_DATASETS_CACHE": str(tmp_path / "cache")}
     done = subprocess.run(
         [sys.executable, "-c", script, str(pristine)],
-        env=os.environ | offline, capture_output=True, text=True, check=False, timeout=120,
-    )  # fmt: skip
+        env=os.environ | offline,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
     assert done.returncode == 0, done.stderr
     seen, images = json.loads(done.stdout), make_images(logits=True)
     assert (seen["count"], tuple(seen["names"])) == (40, CLASSES)
@@ -161,8 +169,11 @@ def test_a_full_disk_leaves_nothing(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-W", "error", "-B", "-c", script, str(tmp_path)],
         env=os.environ | {"PYTHONPATH": os.pathsep.join([str(Path(__file__).parents[1]), *filter(None, sys.path)])},
-        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False, timeout=60,
-    )  # fmt: skip
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        check=False,
+        timeout=60,
+    )
     assert done.returncode == 5
     assert names(tmp_path) == []
 

@@ -37,11 +37,21 @@ def fabricate(
         data, methods, epsilons, publics, settings, range(repeats)
     ):
         inputs: dict[str, Any] = {
-            "method": method, "data": name, "public": public, "epsilon": epsilon, "delta": 1e-5, "count": 40,
-            "size": None, "mode": None, "repeat": repeat, "data_content": f"sfumato's {name}", "public_content": public,
-            "settings": {**given, "seed": str(repeat)} if repeat else given, "reading": {"size": None},
+            "method": method,
+            "data": name,
+            "public": public,
+            "epsilon": epsilon,
+            "delta": 1e-5,
+            "count": 40,
+            "size": None,
+            "mode": None,
+            "repeat": repeat,
+            "data_content": f"sfumato's {name}",
+            "public_content": public,
+            "settings": {**given, "seed": str(repeat)} if repeat else given,
+            "reading": {"size": None},
             "sfumato": "0.1.0",
-        }  # fmt: skip
+        }
         stored = Store(store).cell(inputs)
         copy_release(mould, stored)
         accuracy = min(0.95, 0.3 + 0.1 * methods.index(method) + 0.04 * min(epsilon, 10) + draw.uniform(0, 0.1))
@@ -58,8 +68,12 @@ def copy_release(mould: Path, stored: Stored) -> None:
 
 def judge(stored: Stored, accuracy: float, draw: random.Random) -> None:
     """The measures that a recipe would have filed."""
-    cost = {"seconds": draw.uniform(2, 90), "processor_seconds": 1.5, "peak_mb": draw.uniform(300, 2000),
-            "versions": {"python": "3.11"}}  # fmt: skip
+    cost = {
+        "seconds": draw.uniform(2, 90),
+        "processor_seconds": 1.5,
+        "peak_mb": draw.uniform(300, 2000),
+        "versions": {"python": "3.11"},
+    }
     stored.add("made", {**cost, "guarantee": "certified", "spent": 1.0})
     classes = {str(digit): min(1.0, accuracy + draw.uniform(-0.2, 0.2)) for digit in range(10)}
     parts = [{"name": "gen2real-mlp", "value": accuracy - 0.05, "standard_error": 0.01, "higher_is_better": True}]
@@ -71,8 +85,19 @@ def judge(stored: Stored, accuracy: float, draw: random.Random) -> None:
 
 
 def score(stored: Stored, measure: str, value: float | None, judges: str, *, better: bool = True, **more: Any) -> None:
-    stored.add(measure, {"name": measure, "value": value, "standard_error": 0.02, "higher_is_better": better,
-                         "judges": judges, "details": {}, "parts": [], **more})  # fmt: skip
+    stored.add(
+        measure,
+        {
+            "name": measure,
+            "value": value,
+            "standard_error": 0.02,
+            "higher_is_better": better,
+            "judges": judges,
+            "details": {},
+            "parts": [],
+            **more,
+        },
+    )
 
 
 def report_literature(store: Path, *, measure: str, rows: list[dict[str, Any]], beside: list[dict[str, Any]]) -> None:
@@ -87,7 +112,11 @@ def file_table(store: Path, name: str, **told: Any) -> None:
 
 
 CHOICES = [  # as `bench.tuning` writes them: on public data with scores, on private data the choice alone
-    {"group": "digits, dp-merf, epsilon 1, mlp", "chosen": "steps 500", "cost": "nothing",
-     "scores": {"steps 100": 0.512345, "steps 500": 0.71, "steps 900": 0.7}},
+    {
+        "group": "digits, dp-merf, epsilon 1, mlp",
+        "chosen": "steps 500",
+        "cost": "nothing",
+        "scores": {"steps 100": 0.512345, "steps 500": 0.71, "steps 900": 0.7},
+    },
     {"group": "digits, dp-hp, epsilon 1, mlp", "chosen": "bins 8", "cost": "epsilon 0.3", "scores": {}},
-]  # fmt: skip
+]

@@ -61,15 +61,18 @@ def test_the_page_is_the_one_that_is_made_here(release: Path, tmp_path: Path) ->
     assert {p.name for p in tmp_path.iterdir()} == {"here.html", "there.html", "r", "r.lab"}
 
 
-@pytest.mark.parametrize("told", [
-    "(release.with_name('r.lab') / 'ledger.jsonl').read_text()",
-    "(release / 'planted').read_text()",
-    "(release / 'folder' / 'ledger.jsonl').read_text()",
-    "list((release / 'folder').iterdir())",
-    "out.with_name('notes').write_text('x')",
-    "__import__('socket').create_connection(('127.0.0.1', 9))",
-    "__import__('subprocess').run(['true'])",
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "told",
+    [
+        "(release.with_name('r.lab') / 'ledger.jsonl').read_text()",
+        "(release / 'planted').read_text()",
+        "(release / 'folder' / 'ledger.jsonl').read_text()",
+        "list((release / 'folder').iterdir())",
+        "out.with_name('notes').write_text('x')",
+        "__import__('socket').create_connection(('127.0.0.1', 9))",
+        "__import__('subprocess').run(['true'])",
+    ],
+)
 def test_what_is_outside_stays_there(told: str, release: Path) -> None:
     lab = release.with_name("r.lab")
     (release / "planted").symlink_to(lab / "ledger.jsonl")

@@ -19,10 +19,21 @@ HOSTILE = "<script>alert(1)</script>"
 
 
 def utility(*, ceiling: bool) -> list[Entry]:
-    trained = Score("gen2real", 0.7, 0.01, True, details={"accuracies": {"mlp": [0.7]}, "per_class": {HOSTILE: 0.25}},
-                    parts=(Score("gen2real-mlp", 0.7, 0.02, True),))  # fmt: skip
-    real = Score("real2gen", 0.8, 0.01, True, parts=(Score("real2real", 0.9, 0.01, True),
-                                                     Score("real2real-mlp", 0.9, None, True)))  # fmt: skip
+    trained = Score(
+        "gen2real",
+        0.7,
+        0.01,
+        True,
+        details={"accuracies": {"mlp": [0.7]}, "per_class": {HOSTILE: 0.25}},
+        parts=(Score("gen2real-mlp", 0.7, 0.02, True),),
+    )
+    real = Score(
+        "real2gen",
+        0.8,
+        0.01,
+        True,
+        parts=(Score("real2real", 0.9, 0.01, True), Score("real2real-mlp", 0.9, None, True)),
+    )
     fair = Score("representation", 0.5, 0.1, True)
     entries = [Entry(trained, "gen2real", "utility"), Entry(fair, "representation", "fairness")]
     return [*entries, Entry(real, "real2gen", "utility")] if ceiling else entries

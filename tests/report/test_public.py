@@ -137,9 +137,16 @@ def test_questions_are_told_in_plain_words(tmp_path: Path) -> None:
         NoisyChoice(candidates=5, noise_multiplier=40.0),
         ShardedAnswers(shards=20, rounds=3, noise_multiplier=30.0),
     )
-    said = words(page(made(tmp_path / "r", mechanisms=[
-        {**m.to_dict(), "purpose": purpose} for m, purpose in zip(asked, ("teacher", "x", "y"), strict=True)
-    ])))  # fmt: skip
+    said = words(
+        page(
+            made(
+                tmp_path / "r",
+                mechanisms=[
+                    {**m.to_dict(), "purpose": purpose} for m, purpose in zip(asked, ("teacher", "x", "y"), strict=True)
+                ],
+            )
+        )
+    )
     assert "Training of a classifier, the teacher, in many small noisy steps. teacher" in said
     assert "A sum over a random 12.5 % of the images, 7 times, each time others 30" in said
     assert "The best of 5 candidates, once 40" in said
@@ -154,8 +161,9 @@ def test_a_purpose_without_plain_words_is_shown_as_it_is(tmp_path: Path) -> None
     table = text[text.index('<section id="asked"') :].split("</table>")[0]
     asked_once = "A sum over all images, once 9"
     assert [words(row) for row in table.split("<tr>")[2:]] == [
-        f"{unknown} {asked_once}", f"{PURPOSES[known]} {known} {asked_once}"
-    ]  # fmt: skip
+        f"{unknown} {asked_once}",
+        f"{PURPOSES[known]} {known} {asked_once}",
+    ]
 
 
 def test_the_curve_is_to_scale(release: Path) -> None:
@@ -177,9 +185,11 @@ def test_names_from_outside_are_text(tmp_path: Path) -> None:
     images = Images(images.pixels, images.labels, HOSTILE)
     public = {"count": 100, "channels": 1, "height": 8, "width": 8, "classes": HOSTILE, "public_data": HOSTILE[0]}
     certificate = make_certificate(
-        images, public=public, versions={HOSTILE[1]: HOSTILE[2]},
+        images,
+        public=public,
+        versions={HOSTILE[1]: HOSTILE[2]},
         method={"name": "<b>&", "hyperparameters": {HOSTILE[1]: HOSTILE[0]}},
-    )  # fmt: skip
+    )
     text = page(write_release(tmp_path / "r", images, certificate))
     assert "<script" not in text
     assert "{{ 7*7 }}" in text
@@ -202,12 +212,18 @@ def test_the_licence_is_the_publishers_and_nothing_else(release: Path, tmp_path:
         page(mine)
 
 
-@pytest.mark.parametrize("extreme", [
-    {"profile": [[0.0, 1.0], [1e308, 5e-324]]}, {"profile": [[0.0, 0.0]]}, {"profile": [[1e-320, 0.5], [1e-310, 0.1]]},
-    {"profile": [[0.0, 1.0], [3.0, 1.0]]}, {"budget": {"epsilon": 0.0, "delta": 0.0}},
-    {"guarantee": {**OPEN, "level": "certified", "epsilon": 1e308, "delta": 5e-324}},
-    {"guarantee": {**OPEN, "level": "certified", "epsilon": 0.0, "delta": 0.0}},
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "extreme",
+    [
+        {"profile": [[0.0, 1.0], [1e308, 5e-324]]},
+        {"profile": [[0.0, 0.0]]},
+        {"profile": [[1e-320, 0.5], [1e-310, 0.1]]},
+        {"profile": [[0.0, 1.0], [3.0, 1.0]]},
+        {"budget": {"epsilon": 0.0, "delta": 0.0}},
+        {"guarantee": {**OPEN, "level": "certified", "epsilon": 1e308, "delta": 5e-324}},
+        {"guarantee": {**OPEN, "level": "certified", "epsilon": 0.0, "delta": 0.0}},
+    ],
+)
 def test_odd_numbers_break_nothing(extreme: dict[str, Any], tmp_path: Path) -> None:
     text = page(made(tmp_path / "r", **extreme))
     assert not re.search(r'"-?(inf|nan)', text)
@@ -259,8 +275,14 @@ def test_the_datasets_snippet_runs(tmp_path: Path) -> None:
         "print(json.dumps([len(train), label, name, numpy.asarray(image).tolist(), len(transfer), len(logits)]))\n"
     )
     offline = {"HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path), "HF_DATASETS_CACHE": str(tmp_path / "cache")}
-    done = subprocess.run([sys.executable, "-c", script], env=os.environ | offline, capture_output=True, text=True,
-                          check=False, timeout=300)  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        env=os.environ | offline,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
     assert done.returncode == 0, done.stderr
     label = int(images.labels[0])
     assert json.loads(done.stdout) == [40, label, CLASSES[label], images.pixels[0, 0].tolist(), 25, 3]
@@ -277,10 +299,22 @@ def test_it_depends_on_the_bytes_of_the_release_alone(release: Path, tmp_path: P
     call = "from pathlib import Path; from sfumato.report.public import write_public_page as w; import sys\n"
     call += "w(Path('another name'), Path('../two.html'))\n"
     call += "print(sorted(m for m in sys.modules if m.split('.')[0] in ('torch', 'sfumato')))"
-    strange = {"TZ": "Asia/Tokyo", "LC_ALL": "C", "PYTHONHASHSEED": "7", "HOME": "/nowhere",
-               "PYTHONPATH": str(Path(sfumato.__file__).parents[1])}  # fmt: skip
-    done = subprocess.run([sys.executable, "-c", call], cwd=elsewhere.parent, capture_output=True, text=True,
-                          check=True, timeout=120, env=os.environ | strange)  # fmt: skip
+    strange = {
+        "TZ": "Asia/Tokyo",
+        "LC_ALL": "C",
+        "PYTHONHASHSEED": "7",
+        "HOME": "/nowhere",
+        "PYTHONPATH": str(Path(sfumato.__file__).parents[1]),
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", call],
+        cwd=elsewhere.parent,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=120,
+        env=os.environ | strange,
+    )
     assert (tmp_path / "two.html").read_bytes() == first
     for told in (str(tmp_path), "another name", os.uname().nodename):
         assert not re.search(rf"\b{re.escape(told)}\b", words(first.decode()))
@@ -300,8 +334,14 @@ SMALL = {
 def replayed_page(records: fixture.Records, pair: tuple[Any, Any], method: str, folder: Path) -> bytes:
     """The page of a release of these records whose noise and answers come from a recording."""
     folder.mkdir()
-    job = Job(str(records.save(folder / "private.npz")), method, 1.0, count=12, settings=SMALL[method],
-              reading=Reading(classes=fixture.CLASSES))  # fmt: skip
+    job = Job(
+        str(records.save(folder / "private.npz")),
+        method,
+        1.0,
+        count=12,
+        settings=SMALL[method],
+        reading=Reading(classes=fixture.CLASSES),
+    )
     release = make_release(job, folder / "r", noise=pair[0], tape=pair[1])
     return write_public_page(release, folder / "page.html").read_bytes()
 

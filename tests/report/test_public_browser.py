@@ -43,12 +43,21 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     plain, purposes = make_images(transfer=25), ("tones", "means", "y" * 300, "z")
     classes = (*CLASSES, "w" * 200, *(f"class {k}" for k in range(30)))
     full = Images(plain.pixels, plain.labels, classes)
-    public = {"count": 60_000, "channels": 1, "height": 8, "width": 8, "classes": classes,
-              "public_data": "long " * 60 + "x" * 900}  # fmt: skip
+    public = {
+        "count": 60_000,
+        "channels": 1,
+        "height": 8,
+        "width": 8,
+        "classes": classes,
+        "public_data": "long " * 60 + "x" * 900,
+    }
     certificate = make_certificate(
-        full, *asked, profile=list(zip(grid, profile(asked, grid), strict=True)), public=public,
+        full,
+        *asked,
+        profile=list(zip(grid, profile(asked, grid), strict=True)),
+        public=public,
         mechanisms=[{**m.to_dict(), "purpose": p} for m, p in zip(asked, purposes, strict=True)],
-    )  # fmt: skip
+    )
     naked = make_certificate(plain, guarantee=OPEN, profile=[])
     made = {
         "certified": write_release(folder / "certified", full, certificate, export_folders=True),

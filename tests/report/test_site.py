@@ -57,8 +57,14 @@ def value(cell: Stored, measure: str = "gen2real") -> float:
 def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("report") / "runs"
     fabricate(folder, methods=METHODS[:2], epsilons=(1.0, 10.0))
-    beside = {"cell": "digits <- nothing, dp-merf, epsilon 1, mlp", "data": "digits", "epsilon": 1, "axes": {},
-              "student": "mlp", "reported": 61.0}  # fmt: skip
+    beside = {
+        "cell": "digits <- nothing, dp-merf, epsilon 1, mlp",
+        "data": "digits",
+        "epsilon": 1,
+        "axes": {},
+        "student": "mlp",
+        "reported": 61.0,
+    }
     other = {"by": "Doe 2024", "data": "digits", "epsilon": 10, "value": 72.5}
     elsewhere = {"by": "Doe 2024", "data": "faces", "epsilon": 10, "value": 99.0}
     report_literature(folder, measure="gen2real", rows=[other, elsewhere], beside=[beside])
@@ -114,8 +120,15 @@ def test_attacks_come_from_the_labs_of_the_releases(tmp_path: Path) -> None:
     (cell,) = fabricate(tmp_path / "runs", methods=("dp-hp",), epsilons=(1.0,), repeats=1)
     lab = cell.folder / "release.lab"
     lab.mkdir()
-    row = {"score": "attack-domias", "part_of": None, "value": 0.53, "standard_error": 0.01, "better": "lower",
-           "judges": "privacy", "details": {}}  # fmt: skip
+    row = {
+        "score": "attack-domias",
+        "part_of": None,
+        "value": 0.53,
+        "standard_error": 0.01,
+        "better": "lower",
+        "judges": "privacy",
+        "details": {},
+    }
     part = {**row, "score": "attack-domias-tpr", "part_of": "attack-domias", "value": 0.125}
     (lab / "scores.json").write_text(json.dumps({"scores": [row, part], "left_out": {}}))
     site = write_site(tmp_path / "runs", tmp_path / "site").parent
@@ -135,7 +148,9 @@ def test_what_others_report_is_hollow_and_said_to_be_theirs(site: Path) -> None:
     assert "reported by the paper: dp-merf, epsilon 1, 0.610" in figure[0]
     rows = rows_of((site / "data" / "accuracy-gen2real-digits.csv").read_text("utf-8"))
     assert [(row["by"], row["gen2real"]) for row in rows if row["by"] != "measured"] == [
-        ("reported by the paper", "0.61"), ("reported by Doe 2024", "0.725")]  # fmt: skip
+        ("reported by the paper", "0.61"),
+        ("reported by Doe 2024", "0.725"),
+    ]
 
 
 def test_every_figure_has_data_and_the_command(site: Path) -> None:
@@ -163,8 +178,17 @@ def test_the_page_of_a_cell_tells_what_was_asked(store: Path, site: Path) -> Non
     cell = next(Store(store).cells())
     text = (site / "cells" / f"{cell.digest}.html").read_text("utf-8")
     certificate = json.loads((cell.release / "certificate.json").read_text())
-    for told in ("mean embedding", "4.5", "at most one image", f"{certificate['guarantee']['epsilon']:.4g} of",
-                 "gen2real-mlp", "gen2real by class", "../previews/", "0.1.0", "sfumato release digits"):  # fmt: skip
+    for told in (
+        "mean embedding",
+        "4.5",
+        "at most one image",
+        f"{certificate['guarantee']['epsilon']:.4g} of",
+        "gen2real-mlp",
+        "gen2real by class",
+        "../previews/",
+        "0.1.0",
+        "sfumato release digits",
+    ):
         assert told in text, told
     curve = re.search(r"data:text/csv[^\"]+", text[text.index("The curve") :])
     assert curve is not None
@@ -190,12 +214,30 @@ def test_a_release_without_a_guarantee_says_so(tmp_path: Path) -> None:
 
 def test_names_from_outside_are_text(tmp_path: Path) -> None:
     runs = tmp_path / HOSTILE.replace("/", "")
-    (cell,) = fabricate(runs, data=(HOSTILE,), methods=(HOSTILE,), publics=(HOSTILE,), epsilons=(1.0,),
-                        settings=({HOSTILE: HOSTILE},), repeats=1)  # fmt: skip
-    score(cell, "kid", 0.5, HOSTILE, name=HOSTILE, details={"per_class": {HOSTILE: 0.5}},
-          parts=[{"name": HOSTILE, "value": 0.5}])  # fmt: skip
-    report_literature(runs, measure=HOSTILE, beside=[], rows=[
-        {"by": HOSTILE, "data": HOSTILE, "method": HOSTILE, "epsilon": 1, "value": 0.5}])  # fmt: skip
+    (cell,) = fabricate(
+        runs,
+        data=(HOSTILE,),
+        methods=(HOSTILE,),
+        publics=(HOSTILE,),
+        epsilons=(1.0,),
+        settings=({HOSTILE: HOSTILE},),
+        repeats=1,
+    )
+    score(
+        cell,
+        "kid",
+        0.5,
+        HOSTILE,
+        name=HOSTILE,
+        details={"per_class": {HOSTILE: 0.5}},
+        parts=[{"name": HOSTILE, "value": 0.5}],
+    )
+    report_literature(
+        runs,
+        measure=HOSTILE,
+        beside=[],
+        rows=[{"by": HOSTILE, "data": HOSTILE, "method": HOSTILE, "epsilon": 1, "value": 0.5}],
+    )
     choice = {"group": HOSTILE, "chosen": HOSTILE, "cost": HOSTILE, "scores": {HOSTILE: 1}}
     file_table(runs, "b", title=HOSTILE, profile=HOSTILE, tuning={"sentence": HOSTILE, "choices": [choice]})
     site = write_site(runs, tmp_path / "site", totals={HOSTILE: {HOSTILE: HOSTILE}}).parent
@@ -290,10 +332,19 @@ def test_only_pages_of_ours_are_replaced(store: Path, tmp_path: Path) -> None:
 
 
 def test_the_command_of_a_cell_is_what_a_user_types() -> None:
-    inputs = {"data": "my faces", "method": "sfumato", "public": "scenes", "epsilon": 20.0, "delta": 1e-6, "count": 5,
-              "size": None, "mode": None, "settings": {"steps": "9"}, "repeat": 0,
-              "reading": {"size": 32, "mode": "grey", "label": "sex", "classes": ["a", "b"],
-                          "skip_bad": True}}  # fmt: skip
+    inputs = {
+        "data": "my faces",
+        "method": "sfumato",
+        "public": "scenes",
+        "epsilon": 20.0,
+        "delta": 1e-6,
+        "count": 5,
+        "size": None,
+        "mode": None,
+        "settings": {"steps": "9"},
+        "repeat": 0,
+        "reading": {"size": 32, "mode": "grey", "label": "sex", "classes": ["a", "b"], "skip_bad": True},
+    }
     assert release_command(inputs) == (
         "sfumato release 'my faces' --method sfumato --epsilon 20 --delta 1e-06 --public scenes --count 5 --size 32 "
         "--mode grey --label sex --classes a,b --skip-bad --set steps=9 --i-know-epsilon-is-large --out my-release"

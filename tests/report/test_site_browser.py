@@ -30,8 +30,12 @@ Opened = Callable[..., AbstractContextManager[Any]]
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     runs = tmp_path_factory.mktemp("browser") / "runs"
     fabricate(runs, data=("digits", "fashion-mnist"), publics=("", "scenes"))
-    report_literature(runs, measure="gen2real", beside=[], rows=[
-        {"by": "Doe 2024", "data": "digits", "method": "dp-hp", "epsilon": 10, "value": 0.9}])  # fmt: skip
+    report_literature(
+        runs,
+        measure="gen2real",
+        beside=[],
+        rows=[{"by": "Doe 2024", "data": "digits", "method": "dp-hp", "epsilon": 10, "value": 0.9}],
+    )
     tuned = {"how": "public", "sentence": "Settings were chosen on clouds, which is public.", "choices": CHOICES}
     file_table(runs, "all-small", title="All methods at small epsilon", profile="small", tuning=tuned)
     totals = {"digits": {"cells": 36, "epsilon": 31.4, "delta": 1e-5, "tuning": "not charged"}}

@@ -153,10 +153,12 @@ def test_standard_errors_are_the_spread_over_fresh_images(count: int, shift: flo
 
 def test_kernel_distance_has_no_bias() -> None:
     draw = torch.Generator().manual_seed(0)
-    values = torch.tensor([
-        kernel_distance(gaussian(20, shift=0, draw=draw), gaussian(30, shift=0, draw=draw), subset=100).value
-        for _ in range(300)
-    ])  # fmt: skip
+    values = torch.tensor(
+        [
+            kernel_distance(gaussian(20, shift=0, draw=draw), gaussian(30, shift=0, draw=draw), subset=100).value
+            for _ in range(300)
+        ]
+    )
     assert abs(values.mean()) < 4 * values.std() / 300**0.5
 
 

@@ -41,8 +41,16 @@ class StandIn:
     def __init__(self) -> None:
         self.calls: list[tuple[tuple[int, ...], float]] = []
 
-    def __call__(self, *, prompt: list[str], image: Tensor, strength: float, num_inference_steps: int,
-                 generator: Generator, output_type: str) -> SimpleNamespace:  # fmt: skip
+    def __call__(
+        self,
+        *,
+        prompt: list[str],
+        image: Tensor,
+        strength: float,
+        num_inference_steps: int,
+        generator: Generator,
+        output_type: str,
+    ) -> SimpleNamespace:
         assert output_type == "pt"
         assert len(prompt) == len(image)
         assert int(strength * num_inference_steps) >= 1

@@ -17,8 +17,14 @@ from toys import toy
 TRICKS = sorted((Path(__file__).parent / "tricks").glob("*.py"))
 CHECK = Path(__file__).parents[2] / "checks" / "boundary.py"
 AT_RUN_TIME = {
-    "attribute_access", "handle_to_metric", "iteration", "kept_image", "pickling", "reflection", "unpaid_question"
-}  # fmt: skip
+    "attribute_access",
+    "handle_to_metric",
+    "iteration",
+    "kept_image",
+    "pickling",
+    "reflection",
+    "unpaid_question",
+}
 
 
 def boundary() -> ModuleType:

@@ -42,8 +42,13 @@ class AttributeInference(Attack):
         width = self.width * neighbour_distance(_left(population.pixels), most=1_000, draw=draw)
         known = _left(release.images.pixels[chosen])
         waves = Waves(known.shape[1], count=self.features, width=width, draw=draw)
-        weights = logistic(waves(known), release.images.labels[chosen], classes=len(release.images.classes),
-                           decay=self.decay, rounds=self.rounds)  # fmt: skip
+        weights = logistic(
+            waves(known),
+            release.images.labels[chosen],
+            classes=len(release.images.classes),
+            decay=self.decay,
+            rounds=self.rounds,
+        )
         logits = waves(_left(candidates.pixels)) @ weights
         return -F.cross_entropy(logits, candidates.labels, reduction="none").double()
 

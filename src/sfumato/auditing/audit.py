@@ -111,8 +111,15 @@ class _Bench:
     def job(self, data: fixture.Records) -> Job:
         self.runs += 1
         path = data.save(self.folder / f"data{self.runs}.npz")
-        return Job(str(path), self.name, self.epsilon, public=self.public, count=RELEASED, settings=self.settings,
-                   reading=Reading(classes=fixture.CLASSES))  # fmt: skip
+        return Job(
+            str(path),
+            self.name,
+            self.epsilon,
+            public=self.public,
+            count=RELEASED,
+            settings=self.settings,
+            reading=Reading(classes=fixture.CLASSES),
+        )
 
     def make(self, data: fixture.Records, witness: Witness) -> Path:
         noise, tape = witness.pair()
@@ -211,8 +218,11 @@ def canary_findings(mechanisms: Sequence[Mechanism], confidence: float) -> list[
         own = [canaries.shortened(m) for m in sums]
         louder = [canaries.loud(m) for m in sums if m.sampling < 1]
         found.append(_canaries("canaries, as planned", lambda: canaries.audit_sums(own, confidence=confidence)))
-        found += [_canaries("canaries, sampled", lambda: canaries.audit_sums(louder[:1], confidence=confidence))
-                  ] if louder else []  # fmt: skip
+        found += (
+            [_canaries("canaries, sampled", lambda: canaries.audit_sums(louder[:1], confidence=confidence))]
+            if louder
+            else []
+        )
     for m in mechanisms:
         if isinstance(m, ShardedAnswers):
             few = replace(m, rounds=min(m.rounds, 6), noise_multiplier=0.5)

@@ -216,9 +216,14 @@ class _Roll:
 
 
 def audit_shards(
-    mechanism: ShardedAnswers, *, claim: Claim | None = None, canaries: int = LONG, confidence: float = 0.999,
-    noise: Noise | None = None, seed: int = 0,
-) -> CanaryAudit:  # fmt: skip
+    mechanism: ShardedAnswers,
+    *,
+    claim: Claim | None = None,
+    canaries: int = LONG,
+    confidence: float = 0.999,
+    noise: Noise | None = None,
+    seed: int = 0,
+) -> CanaryAudit:
     """Each canary asks every time once whether it is there: for it, that is `rounds` answers and no more."""
     source = Canaries(canaries, seed)
     private = PrivateImages.seal(source, Ledger(Budget(math.inf, DELTA)), noise=noise)

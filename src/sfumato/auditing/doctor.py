@@ -12,8 +12,20 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-NEEDED = ("torch", "numpy", "scipy", "scikit-learn", "dp-accounting", "cryptography", "pillow", "pyarrow", "jinja2",
-          "pydantic", "typer", "rich")  # fmt: skip
+NEEDED = (
+    "torch",
+    "numpy",
+    "scipy",
+    "scikit-learn",
+    "dp-accounting",
+    "cryptography",
+    "pillow",
+    "pyarrow",
+    "jinja2",
+    "pydantic",
+    "typer",
+    "rich",
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -60,8 +60,17 @@ def evaluate(
     from sfumato.report.evaluation import write_page
 
     reading = parsed_reading(size, mode, label, classes, skip_bad)
-    scores = evaluate_release(folder, real, reading=reading, metrics=tuple(metric or ()), panel=panel,
-                              profile=profile, extractor=extractor, public=public, group=group)  # fmt: skip
+    scores = evaluate_release(
+        folder,
+        real,
+        reading=reading,
+        metrics=tuple(metric or ()),
+        panel=panel,
+        profile=profile,
+        extractor=extractor,
+        public=public,
+        group=group,
+    )
     if panel == "full" and not metric:
         try:
             scores += attack_release(folder, real, reading=reading, panel="full", public=public)
@@ -121,8 +130,17 @@ def student(
     from sfumato.judging.student import summary, train_student
 
     reading = parsed_reading(size, mode, label, classes, skip_bad)
-    score = train_student(folder, real, arch=arch, seeds=seeds, schedule=schedule, loss=loss, subset=subset,
-                          temperature=temperature, reading=reading)  # fmt: skip
+    score = train_student(
+        folder,
+        real,
+        arch=arch,
+        seeds=seeds,
+        schedule=schedule,
+        loss=loss,
+        subset=subset,
+        temperature=temperature,
+        reading=reading,
+    )
     if as_json:
         print_json({"lab": True, "score": asdict(score)})
         return

@@ -55,8 +55,11 @@ def report(
         print_json({"open": str(page), "lab": False}) if as_json else print(f"open {page}")
         return
     if not (folder / "cells").is_dir():
-        raise UsageError("Expected a store of cells for a site, got another folder.", where=folder,
-                         fix="add --public for the page of a release, or name the --out of `sfumato run`")  # fmt: skip
+        raise UsageError(
+            "Expected a store of cells for a site, got another folder.",
+            where=folder,
+            fix="add --public for the page of a release, or name the --out of `sfumato run`",
+        )
     from sfumato.experiments.totals import totals
     from sfumato.lab.store import Store
     from sfumato.report.site import write_site

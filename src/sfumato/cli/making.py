@@ -56,8 +56,17 @@ def release(
     """Make a synthetic data set under a privacy budget; the same command resumes a killed run."""
     from sfumato.making.release import Job, make_release
 
-    job = Job(data, method, parsed_epsilon(epsilon, i_know), delta, public, count,
-              parsed_reading(size, mode, label, classes, skip_bad), folders, parsed_settings(settings))  # fmt: skip
+    job = Job(
+        data,
+        method,
+        parsed_epsilon(epsilon, i_know),
+        delta,
+        public,
+        count,
+        parsed_reading(size, mode, label, classes, skip_bad),
+        folders,
+        parsed_settings(settings),
+    )
     _announce(make_release(job, out), as_json)
 
 
@@ -127,8 +136,16 @@ def plan(
     planned = plan_release(job)
     spec, budget = planned.task.spec, planned.task.budget
     if as_json:
-        print_json({"spec": asdict(spec), "budget": asdict(budget), "epsilon": planned.epsilon, "method": method,
-                     "seconds": planned.seconds, "mechanisms": [m.to_dict() for m in planned.mechanisms]})  # fmt: skip
+        print_json(
+            {
+                "spec": asdict(spec),
+                "budget": asdict(budget),
+                "epsilon": planned.epsilon,
+                "method": method,
+                "seconds": planned.seconds,
+                "mechanisms": [m.to_dict() for m in planned.mechanisms],
+            }
+        )
         return
     print(f"{spec.count} records, {spec.channels} x {spec.height} x {spec.width}, {len(spec.classes)} classes")
     for m in planned.mechanisms:

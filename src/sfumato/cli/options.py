@@ -45,8 +45,9 @@ def parsed_epsilon(text: str, large_is_meant: bool) -> float:
         what = f"Expected epsilon as a number such as 1 or 0.5, got {text!r}."
         raise UsageError(what, fix="use a point, not a comma") from None
     if 10 < epsilon < math.inf and not large_is_meant:
-        raise UsageError(f"Epsilon {epsilon:g} protects very little.",
-                         fix="use 10 or less, or add --i-know-epsilon-is-large")  # fmt: skip
+        raise UsageError(
+            f"Epsilon {epsilon:g} protects very little.", fix="use 10 or less, or add --i-know-epsilon-is-large"
+        )
     if epsilon == math.inf and any(c.isdigit() for c in text):
         raise UsageError(f"Expected epsilon as a finite number, got {text!r}.", fix="write inf if you mean it")
     if epsilon == math.inf:

@@ -69,8 +69,9 @@ def _reader(where: str) -> type[Dataset]:
             fix=f"write ./{printable(where)} for the folder, or call the data set from elsewhere",
         )
     if where.casefold().endswith(TAR):
-        raise DataError("Expected a folder or a zip archive, got a tar archive.", where=where,
-                        fix="unpack it, and name the folder")  # fmt: skip
+        raise DataError(
+            "Expected a folder or a zip archive, got a tar archive.", where=where, fix="unpack it, and name the folder"
+        )
     accepted = (
         "a folder of class folders, a folder or .zip of images with a CSV, an .npz, a folder of idx files, "
         f"a .parquet or a folder of them, or a name ({', '.join(_by_name())})"

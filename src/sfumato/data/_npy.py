@@ -38,8 +38,11 @@ def keys(path: Path) -> list[str]:
     with _archive(path) as archive:
         names = [name.removesuffix(".npy") for name in archive.namelist() if name.endswith(".npy")]
     if len(set(names)) != len(names):
-        raise DataError("Expected each array once in the archive, got one twice.", where=path,
-                        fix="save the archive again with numpy.savez")  # fmt: skip
+        raise DataError(
+            "Expected each array once in the archive, got one twice.",
+            where=path,
+            fix="save the archive again with numpy.savez",
+        )
     return names
 
 
@@ -72,8 +75,11 @@ def read(path: Path, reading: Reading, names: tuple[str, ...] | None = None) -> 
     own = labels[reading.split]
     worded = {ids.dtype.kind == "U" for ids in labels.values()}
     if len(worded) > 1:
-        raise DataError("Expected labels of one kind, got words in one split and numbers in the other.", where=path,
-                        fix="save all labels as whole numbers or all as words")  # fmt: skip
+        raise DataError(
+            "Expected labels of one kind, got words in one split and numbers in the other.",
+            where=path,
+            fix="save all labels as whole numbers or all as words",
+        )
     if worded == {True}:
         every = (str(word) for ids in labels.values() for word in ids)
         classes = from_words(every, reading.classes or names, where=path)

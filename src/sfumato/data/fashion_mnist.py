@@ -11,8 +11,18 @@ class FashionMnist(NamedIdx):
     """Also found where Debian's package dataset-fashion-mnist puts it."""
 
     called = "fashion-mnist"
-    class_names = ("T-shirt/top", "Trouser", "Pullover", "Dress", "Coat",
-                   "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot")  # fmt: skip
+    class_names = (
+        "T-shirt/top",
+        "Trouser",
+        "Pullover",
+        "Dress",
+        "Coat",
+        "Sandal",
+        "Shirt",
+        "Sneaker",
+        "Bag",
+        "Ankle boot",
+    )
     downloads = idx_downloads(
         ("https://raw.githubusercontent.com/zalandoresearch/fashion-mnist/master/data/fashion",),
         {

@@ -102,8 +102,9 @@ def _shards(path: Path) -> dict[str, list[Path]]:
     found = sorted(p for folder in (path, path / "data") for p in folder.glob("*.parquet") if p.name[0] != ".")
     for shard in found:
         if not shard.is_file():  # a FIFO would wait for ever
-            raise DataError(f"Expected a regular file, got something else: {printable(shard.name)}.", where=path,
-                            fix="remove it")  # fmt: skip
+            raise DataError(
+                f"Expected a regular file, got something else: {printable(shard.name)}.", where=path, fix="remove it"
+            )
     splits = {
         split: [p for p in found if p.stem == split or ((m := _SHARD.match(p.name)) and m["split"] == split)]
         for split in ("train", "test")
@@ -178,8 +179,11 @@ def _whole(values: list[Any], where: str) -> NDArray[np.int64]:
     try:
         return np.array(values, dtype=np.int64)
     except OverflowError as error:
-        raise DataError("Expected labels 0, 1, 2, ..., got a number beyond 64 bits.", where=where,
-                        fix="number the classes 0, 1, 2, ...") from error  # fmt: skip
+        raise DataError(
+            "Expected labels 0, 1, 2, ..., got a number beyond 64 bits.",
+            where=where,
+            fix="number the classes 0, 1, 2, ...",
+        ) from error
 
 
 def _schema(shard: Path) -> Any:

@@ -89,8 +89,11 @@ def _read(tree: Tree, table: str, where: str) -> tuple[list[str], list[list[str]
             fix="save it again as CSV in UTF-8",
         ) from reason
     if not rows:
-        raise DataError("Expected a table with a row of column names, got an empty file.", where=place,
-                        fix="add the column names as the first row")  # fmt: skip
+        raise DataError(
+            "Expected a table with a row of column names, got an empty file.",
+            where=place,
+            fix="add the column names as the first row",
+        )
     columns = [name.strip() for name in rows[0][1]]
     for line, row in rows[1:]:
         if len(row) != len(columns):
@@ -123,8 +126,11 @@ def _columns(columns: list[str], label: str | None, place: str) -> tuple[int, in
             fix="name the column with --label",
         )
     if columns.count(label) > 1:
-        raise DataError(f"Expected one column '{printable(label)}', got {columns.count(label)}.", where=place,
-                        fix="rename the other columns")  # fmt: skip
+        raise DataError(
+            f"Expected one column '{printable(label)}', got {columns.count(label)}.",
+            where=place,
+            fix="rename the other columns",
+        )
     return file_column, columns.index(label)
 
 

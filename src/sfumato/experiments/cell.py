@@ -84,8 +84,16 @@ def _fill(stored: Stored, cell: CellJob) -> None:
     for s in cell.students:
         if s.key in cell.wanted() and not stored.has(s.key):
             with measured() as cost:
-                score = train_student(stored.release, job.data, arch=s.arch, seeds=s.seeds, schedule=s.schedule,
-                                      loss=s.loss, temperature=s.temperature, reading=job.reading)  # fmt: skip
+                score = train_student(
+                    stored.release,
+                    job.data,
+                    arch=s.arch,
+                    seeds=s.seeds,
+                    schedule=s.schedule,
+                    loss=s.loss,
+                    temperature=s.temperature,
+                    reading=job.reading,
+                )
             stored.add(s.key, {**asdict(score), **cost, "judges": "utility"})
 
 

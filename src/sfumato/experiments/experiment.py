@@ -88,8 +88,9 @@ class Experiment:
     choices: list[Choice] = field(default_factory=list)
 
     @classmethod
-    def of(cls, path: Path, *, profile: ProfileName = "small", out: Path | None = None, folder: Path | None = None
-           ) -> Experiment:  # fmt: skip
+    def of(
+        cls, path: Path, *, profile: ProfileName = "small", out: Path | None = None, folder: Path | None = None
+    ) -> Experiment:
         recipe = read_recipe(path)
         if folder is not None and not folder.is_dir():
             raise UsageError("Expected --data (or SFUMATO_DATA) as a folder.", where=folder)
@@ -100,8 +101,10 @@ class Experiment:
         rows = rows_of(self.recipe, self.profile) if self.kept is None else self.kept
         chosen = [row for row in rows if only.casefold() in row.name.casefold()]
         if rows and not chosen:
-            raise UsageError(f"Expected --only as a part of a cell's name, got {only!r}.",
-                             fix=f"use a part of one such as {rows[0].name!r}")  # fmt: skip
+            raise UsageError(
+                f"Expected --only as a part of a cell's name, got {only!r}.",
+                fix=f"use a part of one such as {rows[0].name!r}",
+            )
         return chosen
 
     def job(self, row: Row) -> Job:
@@ -111,8 +114,16 @@ class Experiment:
         settings = dict(row.cell.settings)
         if row.cell.repeat:  # of a method whose own chance has a seed, that one changes too
             settings["seed"] = int(settings.get("seed", 0)) + row.cell.repeat
-        return Job(where, row.cell.method, row.cell.epsilon, row.cell.delta, public, row.cell.count, reading,
-                   settings=tuple((name, written(value)) for name, value in settings.items()))  # fmt: skip
+        return Job(
+            where,
+            row.cell.method,
+            row.cell.epsilon,
+            row.cell.delta,
+            public,
+            row.cell.count,
+            reading,
+            settings=tuple((name, written(value)) for name, value in settings.items()),
+        )
 
     def cell(self, row: Row) -> CellJob:
         """The row as an engine is handed it; its inputs name data by content, so that a folder may move."""
@@ -136,8 +147,11 @@ class Experiment:
             told: dict[str, Any] = {"cell": row.name, "budget": row.cell.epsilon}
             try:
                 plan = plan_release(self.job(row))
-                told |= {"asks": [m.to_dict() for m in plan.mechanisms], "epsilon": plan.epsilon,
-                         "minutes": plan.seconds / 60}  # fmt: skip
+                told |= {
+                    "asks": [m.to_dict() for m in plan.mechanisms],
+                    "epsilon": plan.epsilon,
+                    "minutes": plan.seconds / 60,
+                }
             except SfumatoError as error:
                 told["problem"] = sentence(error)
             planned[row.cell] = told
@@ -152,8 +166,9 @@ class Experiment:
         """The same of a run."""
         made = self.run(only, engine=engine)
         if self.problems and all(row.name in self.problems for row in self.rows(only)):
-            raise DataError(f"No cell could be run. {next(iter(self.problems.values()))}",
-                            where=self.folder / "table.md")  # fmt: skip
+            raise DataError(
+                f"No cell could be run. {next(iter(self.problems.values()))}", where=self.folder / "table.md"
+            )
         where = f"Lab material, not for publication: {self.folder}"
         return made, f"{(self.folder / 'table.md').read_text('utf-8')}\n{where}"
 
@@ -237,8 +252,10 @@ def _plan_text(planned: list[dict[str, Any]]) -> str:
             lines.append(f"  {cell['problem']}")
             continue
         for m in cell["asks"]:
-            lines.append(f"  asks    {m['kind']}, noise multiplier {m['noise_multiplier']:.4g}, rounds {m['rounds']}, "
-                         f"sampling {m['sampling']:.4g}")  # fmt: skip
+            lines.append(
+                f"  asks    {m['kind']}, noise multiplier {m['noise_multiplier']:.4g}, rounds {m['rounds']}, "
+                f"sampling {m['sampling']:.4g}"
+            )
         lines.append(f"  costs   epsilon {cell['epsilon']:.4g} of {cell['budget']:g}")
         lines.append(f"  takes   about {max(1, round(cell['minutes']))} min to release, and then its students")
     minutes = sum(cell.get("minutes", 0) for cell in planned)

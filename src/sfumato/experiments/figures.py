@@ -27,8 +27,14 @@ def draw_curve(rows: list[Row], scores: list[dict[str, Any]], path: Path, *, tit
     figure.suptitle(f"{title} (lab only)", color=ALARM)
     steps = [p["steps"] for p in points]
     for panel, (loss, words) in zip(figure.subplots(1, 2), LOSSES.items(), strict=True):
-        panel.errorbar(steps, [100 * p["accuracy"] for p in points], [100 * (p["error"] or 0) for p in points],
-                       color="tab:blue", marker="o", capsize=3)  # fmt: skip
+        panel.errorbar(
+            steps,
+            [100 * p["accuracy"] for p in points],
+            [100 * (p["error"] or 0) for p in points],
+            color="tab:blue",
+            marker="o",
+            capsize=3,
+        )
         panel.set_xlabel("steps of alignment, k")
         panel.set_ylabel("student accuracy, %", color="tab:blue")
         panel.set_xscale("symlog", linthresh=1)
@@ -50,8 +56,14 @@ def _points(rows: list[Row], scores: list[dict[str, Any]]) -> list[dict[str, Any
         if student is not None:
             last = diary[-1] if diary else begun
             losses = {name: last[name] for name in LOSSES if name in last}
-            points.append({"steps": int(row.fact("steps")), "accuracy": student["value"],
-                           "error": student["standard_error"], **losses})  # fmt: skip
+            points.append(
+                {
+                    "steps": int(row.fact("steps")),
+                    "accuracy": student["value"],
+                    "error": student["standard_error"],
+                    **losses,
+                }
+            )
     return points
 
 

@@ -31,8 +31,11 @@ class Watched:
     def end(self, outcome: Outcome) -> None:
         self._ended[outcome.name] = outcome.problem
         if not sys.stderr.isatty():
-            print(f"{self.head()}: {outcome.name}{f': {outcome.problem}' if outcome.problem else ''}",
-                  file=sys.stderr, flush=True)  # fmt: skip
+            print(
+                f"{self.head()}: {outcome.name}{f': {outcome.problem}' if outcome.problem else ''}",
+                file=sys.stderr,
+                flush=True,
+            )
 
     def head(self) -> str:
         """How many have ended, and how long the others will take at that pace."""

@@ -72,14 +72,26 @@ class Row:
     @property
     def name(self) -> str:
         again = f"repeat {self.cell.repeat}" if self.cell.repeat else ""
-        told = [self.cell.method, f"epsilon {self.cell.epsilon:g}", self.label, *(f"{k} {v}" for k, v in self.axes),
-                self.student.arch, again]  # fmt: skip
+        told = [
+            self.cell.method,
+            f"epsilon {self.cell.epsilon:g}",
+            self.label,
+            *(f"{k} {v}" for k, v in self.axes),
+            self.student.arch,
+            again,
+        ]
         return f"{self.cell.data} <- {self.cell.public or 'nothing'}, {', '.join(filter(None, told))}"
 
     def fact(self, name: str) -> Value:
         """The value of an axis or of a setting, the method's default where the recipe has none."""
-        known: dict[str, Value] = {"data": self.cell.data, "public": self.cell.public, "epsilon": self.cell.epsilon,
-                 "arch": self.student.arch, "label": self.label, "method": self.cell.method}  # fmt: skip
+        known: dict[str, Value] = {
+            "data": self.cell.data,
+            "public": self.cell.public,
+            "epsilon": self.cell.epsilon,
+            "arch": self.student.arch,
+            "label": self.label,
+            "method": self.cell.method,
+        }
         return {**dict(self.defaults), **dict(self.cell.settings), **known}.get(name, "")
 
 
@@ -124,8 +136,18 @@ def _rows(method: str, common: Profile, grid: Grid) -> Iterator[Row]:
     for data, public, epsilon, repeat in itertools.product(grid.data, grid.public, grid.epsilon, range(grid.repeats)):
         for chosen in itertools.product(*grid.set.values()):
             settings = common.set | dict(zip(grid.set, chosen, strict=True))
-            cell = Cell(method, data, public, epsilon, grid.delta, grid.count or common.count,
-                        common.size, common.mode, tuple(settings.items()), repeat)  # fmt: skip
+            cell = Cell(
+                method,
+                data,
+                public,
+                epsilon,
+                grid.delta,
+                grid.count or common.count,
+                common.size,
+                common.mode,
+                tuple(settings.items()),
+                repeat,
+            )
             for arch in grid.arch or learner.arch:
                 student = Student(arch, learner.seeds, learner.schedule, learner.loss, heat)
                 yield Row(cell, student, grid.label, tuple((n, settings[n]) for n in many), defaults)

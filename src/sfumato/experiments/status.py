@@ -34,8 +34,12 @@ def _stage(cell: Stored, released: bool) -> dict[str, Any]:
     stage, phase = cell.stage(), "judging" if released else "releasing"
     if stage is None:
         return {"stage": phase, "done": "", "rate": None, "left": None}
-    return {"stage": f"{phase}: {stage.what}", "done": f"{stage.done} of {stage.total}", "rate": stage.rate,
-            "left": stage.left}  # fmt: skip
+    return {
+        "stage": f"{phase}: {stage.what}",
+        "done": f"{stage.done} of {stage.total}",
+        "rate": stage.rate,
+        "left": stage.left,
+    }
 
 
 def _held(lock: Path) -> bool:
@@ -56,8 +60,12 @@ def _held(lock: Path) -> bool:
 def shown(line: dict[str, Any]) -> tuple[str, str, str, str]:
     """Stage, how much of it, rate and remaining time, for people."""
     rate, left = line.get("rate"), line.get("left")
-    return (line.get("stage", ""), line.get("done", ""), f"{rate:.1f}/s" if rate else "",
-            "" if left is None else f"{left:.0f} s left")  # fmt: skip
+    return (
+        line.get("stage", ""),
+        line.get("done", ""),
+        f"{rate:.1f}/s" if rate else "",
+        "" if left is None else f"{left:.0f} s left",
+    )
 
 
 def text(lines: list[dict[str, Any]]) -> str:

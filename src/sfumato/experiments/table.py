@@ -14,9 +14,13 @@ NO_SPLIT = "\\* judged on the training records themselves: the data set has no t
 
 
 def document(
-    recipe: Recipe, profile: str, rows: list[Row], scores: list[dict[str, Any]], problems: dict[str, str],
+    recipe: Recipe,
+    profile: str,
+    rows: list[Row],
+    scores: list[dict[str, Any]],
+    problems: dict[str, str],
     tuning: dict[str, Any],
-) -> dict[str, Any]:  # fmt: skip
+) -> dict[str, Any]:
     """Everything that the table shows, for machines; reported rows without a cell of their own come last."""
     literature = recipe.reported.documents()
     used: list[int] = []
@@ -53,16 +57,30 @@ def markdown(recipe: Recipe, profile: str, made: dict[str, Any]) -> str:
     named = [name for line in lines for name in line["axes"]] + [n for told in literature for n in told]
     axes = [n for n in dict.fromkeys(named) if n not in ("by", "value", "error", "data", "public", "epsilon", "arch")]
     measures = [name for name in recipe.measure if name != "diary"]
-    head = ["by", "private data", "public data", "epsilon", *axes, "architecture",
-            *(f"{name} accuracy" if name in PERCENT else name for name in measures),
-            f"{recipe.reported.measure}, reported", ""]  # fmt: skip
+    head = [
+        "by",
+        "private data",
+        "public data",
+        "epsilon",
+        *axes,
+        "architecture",
+        *(f"{name} accuracy" if name in PERCENT else name for name in measures),
+        f"{recipe.reported.measure}, reported",
+        "",
+    ]
     body = [_line(line, axes, measures) for line in lines] + [_told(told, axes, measures) for told in literature]
     marked = any("*" in cell for cells in body for cell in cells)
-    text = [NOTICE, f"# {recipe.title}", f"{recipe.source}; profile {profile}.", recipe.note.strip(),
-            _row(head) + "\n" + _row(["---"] * len(head)) + "".join("\n" + _row(cells) for cells in body),
-            "Accuracies in percent, mean and standard error over seeds, each student as it is after its last step. "
-            "Reported numbers are the literature's own.",
-            _tuning(made["tuning"]), NO_SPLIT if marked else ""]  # fmt: skip
+    text = [
+        NOTICE,
+        f"# {recipe.title}",
+        f"{recipe.source}; profile {profile}.",
+        recipe.note.strip(),
+        _row(head) + "\n" + _row(["---"] * len(head)) + "".join("\n" + _row(cells) for cells in body),
+        "Accuracies in percent, mean and standard error over seeds, each student as it is after its last step. "
+        "Reported numbers are the literature's own.",
+        _tuning(made["tuning"]),
+        NO_SPLIT if marked else "",
+    ]
     return "\n\n".join(filter(None, text)) + "\n"
 
 
@@ -109,24 +127,43 @@ def _measured(row: Row, name: str, found: dict[str, Any]) -> dict[str, Any] | No
     if score is None or score["value"] is None:
         return None
     details = score.get("details", {})
-    return {"value": score["value"], "standard_error": score.get("standard_error"),
-            "test_split": details.get("test_split", True)}  # fmt: skip
+    return {
+        "value": score["value"],
+        "standard_error": score.get("standard_error"),
+        "test_split": details.get("test_split", True),
+    }
 
 
 def _line(line: dict[str, Any], axes: list[str], measures: list[str]) -> list[str]:
     shown = [_score(name, line["measured"][name]) for name in measures]
     epsilon = f"{line['epsilon']:g}" + (" (not private)" if math.isinf(line["epsilon"]) else "")
     reported = "" if line["reported"] is None else f"{line['reported']:.2f}"
-    return [line["by"], line["data"], line["public"], epsilon, *(_text(line["axes"].get(a, "")) for a in axes),
-            line["student"] if "student" in measures else "", *shown, reported, line["problem"]]  # fmt: skip
+    return [
+        line["by"],
+        line["data"],
+        line["public"],
+        epsilon,
+        *(_text(line["axes"].get(a, "")) for a in axes),
+        line["student"] if "student" in measures else "",
+        *shown,
+        reported,
+        line["problem"],
+    ]
 
 
 def _told(told: dict[str, Any], axes: list[str], measures: list[str]) -> list[str]:
     by = "the paper" if told["by"] == "paper" else told["by"]
     value = f"{told['value']:.2f}" + (f" ± {told['error']:g}" if "error" in told else "")
     fixed = [_text(told.get(name, "")) for name in ("data", "public", "epsilon")]
-    return [f"{by} (reported)", *fixed, *(_text(told.get(a, "")) for a in axes), _text(told.get("arch", "")),
-            *("" for _ in measures), value, ""]  # fmt: skip
+    return [
+        f"{by} (reported)",
+        *fixed,
+        *(_text(told.get(a, "")) for a in axes),
+        _text(told.get("arch", "")),
+        *("" for _ in measures),
+        value,
+        "",
+    ]
 
 
 def _score(name: str, score: dict[str, Any] | None) -> str:

@@ -64,8 +64,16 @@ def run_toy(recipe: Recipe, lab: Lab) -> dict[str, Any]:
     told = {"title": recipe.title, "source": recipe.source, "agreement_with_the_teacher": agreed, "rows": []}
     lab.write("table.json", json.dumps(told, indent=2) + "\n")
     lines = [f"| {n} | {100 * a['value']:.2f} ± {100 * a['standard_error']:.2f} |" for n, a in agreed.items()]
-    head = [f"# {recipe.title}", "", f"{recipe.source}. Made-up points: nothing here is private.", "", recipe.note, "",
-            "| student | agreement with the teacher on the unit square, % |", "|---|---|"]  # fmt: skip
+    head = [
+        f"# {recipe.title}",
+        "",
+        f"{recipe.source}. Made-up points: nothing here is private.",
+        "",
+        recipe.note,
+        "",
+        "| student | agreement with the teacher on the unit square, % |",
+        "|---|---|",
+    ]
     lab.write("table.md", "\n".join([*head, *lines, ""]))
     return told
 
@@ -98,8 +106,17 @@ def _aligned(public: Tensor, teacher: Plane, private: Tensor, draw: torch.Genera
 
     images = ((public - LOW) / (HIGH - LOW) * 2 - 1)[:, None, None, :]
     goal = Goal.of(teacher.observed(private)[1])
-    moved, _ = align(images, targets_for(len(images), 2), seen, goal, steps=STEPS, rate=0.01,
-                     weights=Weights(variation=0.0), form="paper", draw=draw)  # fmt: skip
+    moved, _ = align(
+        images,
+        targets_for(len(images), 2),
+        seen,
+        goal,
+        steps=STEPS,
+        rate=0.01,
+        weights=Weights(variation=0.0),
+        form="paper",
+        draw=draw,
+    )
     return (moved.flatten(1) + 1) / 2 * (HIGH - LOW) + LOW
 
 
@@ -107,8 +124,9 @@ def _agreement(student: Plane, teacher: Plane, points: Tensor) -> float:
     return float((student.soft(points).argmax(1) == teacher.soft(points).argmax(1)).double().mean())
 
 
-def _draw(lab: Lab, teacher: Plane, students: dict[str, Plane], private: Tensor, public: Tensor, aligned: Tensor
-          ) -> None:  # fmt: skip
+def _draw(
+    lab: Lab, teacher: Plane, students: dict[str, Plane], private: Tensor, public: Tensor, aligned: Tensor
+) -> None:
     figure = Figure(figsize=(9, 9), layout="constrained")
     (a, b), (c, d) = figure.subplots(2, 2, sharex=True, sharey=True)
     above = _above(private)

@@ -43,16 +43,22 @@ def statement(tuning: Tuning | None, rows: list[Row], choices: list[Choice]) -> 
     how, sentence = "none", "Nothing was tuned: settings are the methods' own and the recipe's."
     if tuning is None:
         if any(row.axes for row in rows):
-            sentence = ("Nothing was chosen: every setting that was tried is in the table. "
-                        "To pick the best by these scores is a choice that nobody has paid for.")  # fmt: skip
+            sentence = (
+                "Nothing was chosen: every setting that was tried is in the table. "
+                "To pick the best by these scores is a choice that nobody has paid for."
+            )
     elif tuning.on == "public":
         how = "public"
-        sentence = (f"Settings were chosen on {tuning.data}, which is public, by {tuning.by}; "
-                    "the private data was asked with the chosen ones alone.")  # fmt: skip
+        sentence = (
+            f"Settings were chosen on {tuning.data}, which is public, by {tuning.by}; "
+            "the private data was asked with the chosen ones alone."
+        )
     else:
         how = "charged"
-        sentence = (f"Settings were chosen on the private data by a noisy maximum, at epsilon {tuning.epsilon:g} "
-                    "for each choice, on top of what the candidates cost.")  # fmt: skip
+        sentence = (
+            f"Settings were chosen on the private data by a noisy maximum, at epsilon {tuning.epsilon:g} "
+            "for each choice, on top of what the candidates cost."
+        )
     return {"how": how, "sentence": sentence, "choices": [asdict(choice) for choice in choices]}
 
 
@@ -60,8 +66,11 @@ def chosen_on_public(experiment: Experiment, tuning: Tuning, engine: Engine) -> 
     """The rows of the private data that are left to run."""
     shelf, rows = experiment.shelf, experiment.rows()
     if any(shelf.content(tuning.data) == shelf.content(row.cell.data) for row in rows):
-        raise UsageError("Expected public data to tune on, got the private data itself.", where=tuning.data,
-                         fix="name another data set, or tune on the private data and pay")  # fmt: skip
+        raise UsageError(
+            "Expected public data to tune on, got the private data itself.",
+            where=tuning.data,
+            fix="name another data set, or tune on the private data and pay",
+        )
     moved = {row: replace(row, cell=replace(row.cell, data=tuning.data)) for row in rows}
     jobs = {there: _trial(experiment, there, tuning) for there in moved.values()}
     list(engine(experiment.store.folder, list(jobs.values())))
@@ -102,8 +111,13 @@ def _charged(experiment: Experiment, tuning: Tuning, name: str, group: list[Row]
     job = experiment.job(group[0])
     count = open_source(job.data, job.reading).spec.count
     budget = Budget.of(tuning.epsilon, count=count)
-    told = {"data": group[0].cell.data, "data_content": experiment.shelf.content(group[0].cell.data),
-            "epsilon": budget.epsilon, "delta": budget.delta, "among": [cell.digest for cell in cells]}  # fmt: skip
+    told = {
+        "data": group[0].cell.data,
+        "data_content": experiment.shelf.content(group[0].cell.data),
+        "epsilon": budget.epsilon,
+        "delta": budget.delta,
+        "among": [cell.digest for cell in cells],
+    }
     stored = experiment.store.choice(told)
     if not stored.has("chosen"):
         with stored.lab as lab:

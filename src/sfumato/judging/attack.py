@@ -79,8 +79,10 @@ def attack_release(
     with lab:  # a lab that cannot be used, or a foreign table in it, is said before the work and not after
         read_scores(lab.folder)
     full = panel == "full" and not attacks
-    found = {name: _scored(attack, release, lineup)
-             for name, attack in track(chosen.items(), what="attacks", total=len(chosen))}  # fmt: skip
+    found = {
+        name: _scored(attack, release, lineup)
+        for name, attack in track(chosen.items(), what="attacks", total=len(chosen))
+    }
     found |= _on_student(release.images, lineup) if full else {}
     left_out: dict[str, str] = {}
     if full or SHADOWED in attacks:
@@ -113,8 +115,10 @@ def _on_student(released: Images, lineup: Lineup) -> dict[str, Found]:
     student = train(images, lesson, seed=0, what="a classifier to attack")
     exposed = answered(student, lineup.members, lineup.others)
     told = {"target": "a classifier trained on the release"}
-    return {f"student-{name}": Found(scores[exposed.members], scores[~exposed.members], asdict(lesson), told)
-            for name, scores in attack_classifier(exposed).items()}  # fmt: skip
+    return {
+        f"student-{name}": Found(scores[exposed.members], scores[~exposed.members], asdict(lesson), told)
+        for name, scores in attack_classifier(exposed).items()
+    }
 
 
 def _chosen(named: tuple[str, ...], panel: str) -> dict[str, Attack]:
@@ -127,8 +131,10 @@ def _chosen(named: tuple[str, ...], panel: str) -> dict[str, Attack]:
     for name in named:
         if name not in (*on_releases, SHADOWED):
             known = ", ".join((*on_releases, SHADOWED))
-            raise UsageError(f"Expected one of the attacks on a release {known}; got {name!r}.",
-                             fix="run `sfumato list attacks` to see what there is")  # fmt: skip
+            raise UsageError(
+                f"Expected one of the attacks on a release {known}; got {name!r}.",
+                fix="run `sfumato list attacks` to see what there is",
+            )
     wanted = named or [name for name, kind in on_releases.items() if panel in ("full", kind.panel)]
     return {name: on_releases[name]() for name in wanted if name != SHADOWED}
 
@@ -145,12 +151,15 @@ def _lineup(real: Reference) -> Lineup:
     fresh = fresh[torch.randperm(len(fresh), generator=draw)]
     count = min(MOST_CANDIDATES, len(real.train), len(fresh) // 2)
     if count < FEWEST:
-        raise DataError(f"Expected {FEWEST} training records and twice as many test records that are none, "
-                        f"got {len(real.train)} and {len(fresh)}.")  # fmt: skip
+        raise DataError(
+            f"Expected {FEWEST} training records and twice as many test records that are none, "
+            f"got {len(real.train)} and {len(fresh)}."
+        )
     members = torch.randperm(len(real.train), generator=draw)[:count]
     population = fresh[count : count + MOST_POPULATION]
-    return Lineup(real.train.rows(members), real.test.rows(fresh[:count]), real.test.rows(population),
-                   len(real.test) - len(fresh))  # fmt: skip
+    return Lineup(
+        real.train.rows(members), real.test.rows(fresh[:count]), real.test.rows(population), len(real.test) - len(fresh)
+    )
 
 
 def _scored(attack: Attack, release: Release, lineup: Lineup) -> Found:
@@ -188,13 +197,24 @@ def _judged(name: str, found: Found, release: Release) -> Score:
 
 def _part(name: str, rate: Rate, count: int) -> Score:
     error = (rate.value * (1 - rate.value) / count) ** 0.5
-    return Score(f"attack-{name}-tpr-at-fpr-{rate.false_alarms:g}", rate.value, error, higher_is_better=False,
-                 details=asdict(rate))  # fmt: skip
+    return Score(
+        f"attack-{name}-tpr-at-fpr-{rate.false_alarms:g}",
+        rate.value,
+        error,
+        higher_is_better=False,
+        details=asdict(rate),
+    )
 
 
 def _table(scores: list[Score], left_out: dict[str, str]) -> str:
-    head = ["attack", "AUC", *(f"TPR at {100 * share:g} % FPR" for share in FALSE_ALARMS), "epsilon at least",
-            "epsilon claimed", "above the claim"]  # fmt: skip
+    head = [
+        "attack",
+        "AUC",
+        *(f"TPR at {100 * share:g} % FPR" for share in FALSE_ALARMS),
+        "epsilon at least",
+        "epsilon claimed",
+        "above the claim",
+    ]
     attacks = [score for score in scores if score.name != DUPLICATES]
     body = [_cells(score) for score in attacks]
     (duplicates,) = (score for score in scores if score.name == DUPLICATES)
@@ -221,8 +241,14 @@ def _cells(score: Score) -> list[str]:
         for rate in told["rates"]
     ]
     claimed = "none: not private" if told["claimed_epsilon"] is None else f"{told['claimed_epsilon']:.3f}"
-    return [score.name.removeprefix("attack-"), f"{score.value:.3f} ± {score.standard_error:.3f}", *rates,
-            f"{told['epsilon_lower_bound']:.3f}", claimed, "YES" if told["above_claim"] else "no"]  # fmt: skip
+    return [
+        score.name.removeprefix("attack-"),
+        f"{score.value:.3f} ± {score.standard_error:.3f}",
+        *rates,
+        f"{told['epsilon_lower_bound']:.3f}",
+        claimed,
+        "YES" if told["above_claim"] else "no",
+    ]
 
 
 def _row(cells: Iterable[str]) -> str:

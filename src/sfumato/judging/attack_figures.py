@@ -27,8 +27,15 @@ def draw_curves(scores: dict[str, tuple[Tensor, Tensor]], path: Path) -> None:
     for name, sides in scores.items():
         alarms, found = curve(*sides)
         axes.plot(np.clip(alarms, least, 1), np.clip(found, least, 1), drawstyle="steps-post", label=name)
-    axes.set(xscale="log", yscale="log", xlim=(least, 1), ylim=(least, 1), aspect="equal",
-             xlabel="others called members (false alarms)", ylabel="members called members")  # fmt: skip
+    axes.set(
+        xscale="log",
+        yscale="log",
+        xlim=(least, 1),
+        ylim=(least, 1),
+        aspect="equal",
+        xlabel="others called members (false alarms)",
+        ylabel="members called members",
+    )
     axes.grid(visible=True, which="major", alpha=0.3)
     axes.legend(loc="lower right", fontsize="small")
     save_figure(figure, path)

@@ -23,10 +23,17 @@ Panel = Literal["default", "full"]
 
 
 def evaluate_release(
-    folder: Path | str, real: str, *, reading: Reading | None = None, metrics: tuple[str, ...] = (),
-    panel: Panel = "default", profile: Profile = "cpu", extractor: str = "auto", public: str | None = None,
+    folder: Path | str,
+    real: str,
+    *,
+    reading: Reading | None = None,
+    metrics: tuple[str, ...] = (),
+    panel: Panel = "default",
+    profile: Profile = "cpu",
+    extractor: str = "auto",
+    public: str | None = None,
     group: str | None = None,
-) -> list[Score]:  # fmt: skip
+) -> list[Score]:
     """Score the release in `folder` against the real data; the results go to its lab folder.
 
     Metrics that are named are all computed; of a panel, those that these images do not allow are left out, which
@@ -62,8 +69,11 @@ def evaluate_release(
 def panel_of(panel: Panel, named: tuple[str, ...] = (), **settings: str) -> dict[str, Metric]:
     """The metrics of a panel by discovery, or those that are named; a setting is for those that have it."""
     found = {name: contracts.find("metrics", name)() for name in named or contracts.names("metrics")}
-    return {name: replace(metric, **{key: value for key, value in settings.items() if hasattr(metric, key)})
-            for name, metric in found.items() if named or panel == "full" or metric.panel == "default"}  # fmt: skip
+    return {
+        name: replace(metric, **{key: value for key, value in settings.items() if hasattr(metric, key)})
+        for name, metric in found.items()
+        if named or panel == "full" or metric.panel == "default"
+    }
 
 
 def judged_on(reference: Reference) -> str:
@@ -99,11 +109,15 @@ def _groups(there: Reference, real: str, reading: Reading) -> Groups:
         read["test"] = data.load(real, replace(reading, split="test"))
     for images, grouped in zip(filter(None, (there.train, there.test)), read.values(), strict=True):
         if not images.pixels.equal(grouped.pixels):
-            raise UsageError(f"Expected a {reading.label!r} for each image that has a label, got images without one.",
-                             fix="complete the attribute table, or choose another --group")  # fmt: skip
+            raise UsageError(
+                f"Expected a {reading.label!r} for each image that has a label, got images without one.",
+                fix="complete the attribute table, or choose another --group",
+            )
     if read["train"].labels.equal(there.train.labels):
-        raise UsageError("Expected groups beside the classes, got the classes themselves.",
-                         fix="name another column with --group, of a data set with an attribute table")  # fmt: skip
+        raise UsageError(
+            "Expected groups beside the classes, got the classes themselves.",
+            fix="name another column with --group, of a data set with an attribute table",
+        )
     return Groups(read["train"].classes, **{split: grouped.labels for split, grouped in read.items()})
 
 

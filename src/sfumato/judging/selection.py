@@ -47,10 +47,17 @@ class Candidate:
 
 
 def select_classifier(
-    folder: Path | str, real: str, *, epsilon: float, validation: str | None = None,
-    archs: tuple[str, ...] = ("mlp", "small-cnn"), seeds: tuple[int, ...] = (0, 1), looks: int = 4,
-    reading: Reading | None = None, images_seen: float | None = None,
-) -> Score:  # fmt: skip
+    folder: Path | str,
+    real: str,
+    *,
+    epsilon: float,
+    validation: str | None = None,
+    archs: tuple[str, ...] = ("mlp", "small-cnn"),
+    seeds: tuple[int, ...] = (0, 1),
+    looks: int = 4,
+    reading: Reading | None = None,
+    images_seen: float | None = None,
+) -> Score:
     """Train classifiers on the release, choose one by each rule, and test them; results go to the lab folder.
 
     The charged choice costs `epsilon` (delta 0) for the records of `validation`; without one the training records
@@ -125,15 +132,20 @@ def charged_choice(
     folder.mkdir(mode=0o700, exist_ok=True)
     channels, height, width = released.pixels.shape[1:]
     mode: Literal["grey", "colour"] = "grey" if channels == 1 else "colour"
-    source = data.open_source(where, Reading(size=height if height == width else None, mode=mode,
-                                             label=reading.label, classes=released.classes))  # fmt: skip
+    source = data.open_source(
+        where,
+        Reading(size=height if height == width else None, mode=mode, label=reading.label, classes=released.classes),
+    )
     budget = Budget.of(epsilon, count=source.spec.count)
     _remember(folder, candidates, where, source)
     try:
         ledger = Ledger(budget, folder / "ledger.jsonl")
     except UsageError as error:
-        raise UsageError("Expected the epsilon of the choice that was made for this release before, got another.",
-                         where=folder, fix="use that --epsilon again: its answer is kept") from error  # fmt: skip
+        raise UsageError(
+            "Expected the epsilon of the choice that was made for this release before, got another.",
+            where=folder,
+            fix="use that --epsilon again: its answer is kept",
+        ) from error
     names = [c.name for c in candidates]
     (folder / "candidates.json").write_text(json.dumps(names, indent=2) + "\n", "utf-8")
     try:

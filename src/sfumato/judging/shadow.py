@@ -57,9 +57,14 @@ class _Records:
 
 
 def shadow_lira(
-    release: Release, real: Reference, *, shadows: int = 16, candidates: int = 200, seconds: float = 1_200.0,
+    release: Release,
+    real: Reference,
+    *,
+    shadows: int = 16,
+    candidates: int = 200,
+    seconds: float = 1_200.0,
     seed: int = 0,
-) -> Shadowed:  # fmt: skip
+) -> Shadowed:
     """Score so many members and as many others by shadow releases; NotApplicable where that cannot be, or takes longer.
 
     A shadow's pool is every second candidate, by lot, and other training records; each candidate is in exactly
@@ -88,8 +93,12 @@ def shadow_lira(
     chosen = torch.randperm(len(release.images), generator=draw)[:MOST_RELEASED]
     target = _statistics(suspects, _joined(release.images, chosen, release.images, chosen[:0]))
     scores = likelihood_ratios(target, torch.stack(seen), inside)
-    details = {"shadows": shadows, "records_of_a_shadow": spec.count, "records_of_the_release": _spec(release).count,
-               "limit": LIMIT}  # fmt: skip
+    details = {
+        "shadows": shadows,
+        "records_of_a_shadow": spec.count,
+        "records_of_the_release": _spec(release).count,
+        "limit": LIMIT,
+    }
     return Shadowed(scores[:count], scores[count:], details)
 
 
@@ -121,8 +130,10 @@ def _method(release: Release, spec: Spec) -> tuple[Synthesizer, Budget]:
     try:
         synthesizer = contracts.find("methods", told["name"]).for_task(spec, budget)
         known = {f.name: getattr(synthesizer, f.name) for f in fields(synthesizer)}
-        stated = {name: ast.literal_eval(value) if isinstance(known[name], tuple) else value
-                  for name, value in told["hyperparameters"].items()}  # fmt: skip
+        stated = {
+            name: ast.literal_eval(value) if isinstance(known[name], tuple) else value
+            for name, value in told["hyperparameters"].items()
+        }
         return replace(synthesizer, **stated), budget
     except (UsageError, KeyError, TypeError, ValueError, SyntaxError) as error:
         raise NotApplicable(f"Expected a method and hyperparameters that this version knows, got {error}.") from error

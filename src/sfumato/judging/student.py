@@ -133,7 +133,17 @@ def _table(path: Path, score: Score) -> str:
     worst = f"{told['worst_class_accuracy']:.4f}"
     judged = "test split" if told["test_split"] else "training records: there is no test split"
     taught = told["loss"] if told["subset"] == "by default" else f"{told['loss']} ({told['subset']})"
-    cells = (told["arch"], told["schedule"], taught, f"{told['epochs']:.3g}", len(score.seeds),
-             f"{score.value:.4f}", error, worst, f"{told['agreement']:.4f}", judged)  # fmt: skip
+    cells = (
+        told["arch"],
+        told["schedule"],
+        taught,
+        f"{told['epochs']:.3g}",
+        len(score.seeds),
+        f"{score.value:.4f}",
+        error,
+        worst,
+        f"{told['agreement']:.4f}",
+        judged,
+    )
     before = path.read_text("utf-8") if path.exists() else "\n".join([NOTICE, *HEAD, ""])
     return before + "| " + " | ".join(map(str, cells)) + " |\n"

@@ -55,8 +55,11 @@ def read_scores(folder: Path) -> dict[str, Any]:
         document: dict[str, Any] = json.loads(path.read_text("utf-8"))
         return {**document, "scores": list(document["scores"]), "left_out": dict(document["left_out"])}
     except (ValueError, KeyError, TypeError) as error:
-        raise DataError("Expected a table of scores that Sfumato wrote, got something else.", where=path,
-                        fix="remove it and judge again") from error  # fmt: skip
+        raise DataError(
+            "Expected a table of scores that Sfumato wrote, got something else.",
+            where=path,
+            fix="remove it and judge again",
+        ) from error
 
 
 def markdown(document: Mapping[str, Any]) -> str:

@@ -76,8 +76,10 @@ def _known(job: Job, assumptions: Iterable[str]) -> list[str]:
     stated = list(assumptions)
     problem = statements.assumption_problem(stated, public=job.public is not None)
     if problem is not None:
-        raise UsageError(f"Expected a ledger with the assumptions of every release; {problem}.",
-                         fix="let the method state nothing of its own with ledger.assume")  # fmt: skip
+        raise UsageError(
+            f"Expected a ledger with the assumptions of every release; {problem}.",
+            fix="let the method state nothing of its own with ledger.assume",
+        )
     return stated
 
 

@@ -64,8 +64,10 @@ def task_of(job: Job, source: Source) -> Task:
     spec = source.spec
     budget = Budget.of(job.epsilon, count=spec.count, delta=job.delta)
     if MOST_EPSILON < job.epsilon < math.inf:
-        raise UsageError(f"Expected epsilon up to {MOST_EPSILON}, got {job.epsilon:g}; beyond, it cannot be counted.",
-                         fix="use less, or inf for a release that is not private")  # fmt: skip
+        raise UsageError(
+            f"Expected epsilon up to {MOST_EPSILON}, got {job.epsilon:g}; beyond, it cannot be counted.",
+            fix="use less, or inf for a release that is not private",
+        )
     synthesizer = with_settings(contracts.find("methods", job.method).for_task(spec, budget), dict(job.settings))
     if synthesizer.public_images == "needed" and job.public is None:
         raise UsageError(f"Expected public images for {job.method}.", fix="name them with --public")
@@ -116,9 +118,13 @@ def _typed(text: str, kind: type[Any]) -> Any:
 
 
 def make_release(
-    job: Job, out: Path | str, *, noise: Noise | None = None, tape: Tape | None = None,
+    job: Job,
+    out: Path | str,
+    *,
+    noise: Noise | None = None,
+    tape: Tape | None = None,
     after: Callable[[contracts.Sampler], None] | None = None,
-) -> Path:  # fmt: skip
+) -> Path:
     """Make the release of a job in the folder `out`, or resume a run that was killed.
 
     Lab material lies beside it in `<out>.lab`. Another `noise` or `tape` is for tests: seeded noise gives a
@@ -189,17 +195,25 @@ def balanced_sample(sampler: contracts.Sampler, spec: Spec, count: int) -> Image
 def refuse_bad_target(out: Path, where: str) -> None:
     """A release may neither overwrite something nor lie inside the private data."""
     if os.path.lexists(out):
-        raise UsageError("Expected a new folder for the release, got one that exists.", where=out,
-                         fix="choose another --out, or remove it yourself")  # fmt: skip
+        raise UsageError(
+            "Expected a new folder for the release, got one that exists.",
+            where=out,
+            fix="choose another --out, or remove it yourself",
+        )
     source = Path(where).absolute()
     if source.exists() and (source.resolve() == out.resolve() or source.resolve() in out.resolve().parents):
-        raise UsageError("Expected a folder outside the private data for the release.", where=out,
-                         fix="choose another --out")  # fmt: skip
+        raise UsageError(
+            "Expected a folder outside the private data for the release.", where=out, fix="choose another --out"
+        )
     if not out.parent.is_dir():
         raise UsageError("Expected the folder around --out to exist.", where=out.parent, fix="create it first")
     if out.name.endswith(".lab"):
-        raise UsageError("Expected a release name that does not end in .lab, which marks lab folders.", where=out,
-                         fix="choose another --out")  # fmt: skip
+        raise UsageError(
+            "Expected a release name that does not end in .lab, which marks lab folders.",
+            where=out,
+            fix="choose another --out",
+        )
     if len(os.fsencode(out.name)) > LONGEST_NAME:
-        raise UsageError(f"Expected a release name of at most {LONGEST_NAME} bytes.", where=out,
-                         fix="choose a shorter --out")  # fmt: skip
+        raise UsageError(
+            f"Expected a release name of at most {LONGEST_NAME} bytes.", where=out, fix="choose a shorter --out"
+        )

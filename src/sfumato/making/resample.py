@@ -47,9 +47,13 @@ class Original:
 
 
 def resample_release(
-    folder: Path | str, out: Path | str, *, count: int | None = None, settings: tuple[tuple[str, str], ...] = (),
+    folder: Path | str,
+    out: Path | str,
+    *,
+    count: int | None = None,
+    settings: tuple[tuple[str, str], ...] = (),
     folders: bool = False,
-) -> Path:  # fmt: skip
+) -> Path:
     """Make a release of `count` images in the folder `out` from the answers that the one in `folder` was made from.
 
     The method is run again on the answers in the lab; the private data is not opened and need not exist any more.
@@ -64,8 +68,11 @@ def resample_release(
         raise UsageError("Expected a folder outside the release and its lab.", where=out, fix="choose another --out")
     lab = Lab.beside(out)
     if (lab.folder / _RUN).exists():
-        raise UsageError("Expected a name of its own for the release, got that of a run that was begun.",
-                         where=lab.folder, fix="choose another --out")  # fmt: skip
+        raise UsageError(
+            "Expected a name of its own for the release, got that of a run that was begun.",
+            where=lab.folder,
+            fix="choose another --out",
+        )
     task = replace(original.task, synthesizer=_with_free(original.task, dict(settings)))
     job = replace(original.job, count=count or original.job.count, folders=folders)
     public = _public_again(original)
@@ -94,26 +101,41 @@ def read_original(folder: Path) -> Original:
         raise UsageError("Expected a release folder, got none.", where=folder, fix="check the path")
     lab = Lab.beside(folder).folder
     if not lab.is_dir():
-        raise UsageError("Expected the lab of the release beside it, because the noisy answers are there; got none.",
-                         where=lab, fix="resample where the release was made")  # fmt: skip
+        raise UsageError(
+            "Expected the lab of the release beside it, because the noisy answers are there; got none.",
+            where=lab,
+            fix="resample where the release was made",
+        )
     if (lab / NOTE).exists() and not (lab / _RUN).exists():
         origin = json.loads((lab / NOTE).read_text("utf-8"))["release"]
-        raise UsageError("Expected a release that was made from private data, got one that was resampled itself.",
-                         where=folder, fix=f"resample {origin}, which its answers are from")  # fmt: skip
+        raise UsageError(
+            "Expected a release that was made from private data, got one that was resampled itself.",
+            where=folder,
+            fix=f"resample {origin}, which its answers are from",
+        )
     for name in (_RUN, _LEDGER, _TAPE):
         if not (lab / name).exists():
-            raise UsageError(f"Expected the run of the release in its lab, got no {name}.", where=lab,
-                             fix="resample where the release was made, or restore the lab")  # fmt: skip
+            raise UsageError(
+                f"Expected the run of the release in its lab, got no {name}.",
+                where=lab,
+                fix="resample where the release was made, or restore the lab",
+            )
     certificate = read_certificate(folder)
     job, task, public = _run(lab / _RUN)
     ledger = FinishedLedger(task.budget, lab / _LEDGER)
     charged = [{"purpose": charge.purpose, **charge.mechanism.to_dict()} for charge in ledger.charges]
     if charged != [asked.model_dump() for asked in certificate.mechanisms]:
-        raise VerificationFailed("Expected the ledger that the release was certified from, got another.", where=lab,
-                                 fix="restore the lab of this release")  # fmt: skip
+        raise VerificationFailed(
+            "Expected the ledger that the release was certified from, got another.",
+            where=lab,
+            fix="restore the lab of this release",
+        )
     if not ledger.finished:
-        raise UsageError("Expected answers to everything that was paid for, got a run with questions left.", where=lab,
-                         fix="make a release of its own, which costs privacy")  # fmt: skip
+        raise UsageError(
+            "Expected answers to everything that was paid for, got a run with questions left.",
+            where=lab,
+            fix="make a release of its own, which costs privacy",
+        )
     return Original(folder, job, task, ledger, Tape(lab / _TAPE), certificate, public)
 
 
@@ -131,8 +153,11 @@ def _run(path: Path) -> tuple[Job, Task, str | None]:
         task = Task(spec, budget, _synthesizer(job.method, spec, budget, facts["hyperparameters"]))
     except (KeyError, TypeError, ValueError, UsageError) as error:
         why = error.what if isinstance(error, UsageError) else f"{type(error).__name__} of {error}."
-        raise UsageError(f"Expected a run with a method and settings that this version knows; {why}", where=path,
-                         fix="resample with the version that made the release") from error  # fmt: skip
+        raise UsageError(
+            f"Expected a run with a method and settings that this version knows; {why}",
+            where=path,
+            fix="resample with the version that made the release",
+        ) from error
     return job, task, facts.get("public_images")
 
 
@@ -145,8 +170,11 @@ def _synthesizer(method: str, spec: Spec, budget: Budget, stated: Mapping[str, A
 def _with_free(task: Task, settings: Mapping[str, str]) -> Synthesizer:
     """The method with other hyperparameters, of which none may change what was asked."""
     before, after = task.synthesizer, with_settings(task.synthesizer, settings)
-    bound = [f.name for f in fields(after)  # type: ignore[arg-type]
-             if getattr(after, f.name) != getattr(before, f.name) and f.name not in before.free]  # fmt: skip
+    bound = [
+        f.name
+        for f in fields(after)  # type: ignore[arg-type]
+        if getattr(after, f.name) != getattr(before, f.name) and f.name not in before.free
+    ]
     if bound:
         raise UsageError(
             f"Expected changes of {', '.join(sorted(before.free)) or 'nothing'} alone, because {bound[0]} changes "
@@ -154,8 +182,10 @@ def _with_free(task: Task, settings: Mapping[str, str]) -> Synthesizer:
             fix="leave it out, or make a release of its own, which costs privacy",
         )
     if list(after.plan(task.spec)) != list(before.plan(task.spec)):
-        raise UsageError("Expected settings with the plan of the recorded run, got some that ask other questions.",
-                         fix="change them less, or make a release of its own, which costs privacy")  # fmt: skip
+        raise UsageError(
+            "Expected settings with the plan of the recorded run, got some that ask other questions.",
+            fix="change them less, or make a release of its own, which costs privacy",
+        )
     return after
 
 
@@ -163,8 +193,11 @@ def _public_again(original: Original) -> Images | None:
     """The public images; others would give the answers another meaning."""
     public = public_images_of(original.job, original.task.spec)
     if original.public_images not in (None, fingerprint(public)):
-        raise DataError("Expected the public images that the release was made with, got others.",
-                        where=original.job.public, fix="put the old ones there again")  # fmt: skip
+        raise DataError(
+            "Expected the public images that the release was made with, got others.",
+            where=original.job.public,
+            fix="put the old ones there again",
+        )
     return public
 
 

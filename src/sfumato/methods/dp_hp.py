@@ -60,9 +60,19 @@ class DPHP(Synthesizer):
 
     def __post_init__(self) -> None:
         lengths, part = (0.05, 100), (1e-6, 0.9999)
-        expect_within(self, sets=(1, 1_000_000), sum_order=(1, 200), product_order=(1, 200), product_pixels=(1, 12),
-                      sum_length=lengths, product_length=lengths, rho=part, sum_share=part, count_share=part,
-                      seed=(0, 2**31 - 2))  # fmt: skip
+        expect_within(
+            self,
+            sets=(1, 1_000_000),
+            sum_order=(1, 200),
+            product_order=(1, 200),
+            product_pixels=(1, 12),
+            sum_length=lengths,
+            product_length=lengths,
+            rho=part,
+            sum_share=part,
+            count_share=part,
+            seed=(0, 2**31 - 2),
+        )
         Course.of(self)
         if (self.product_order + 1) ** self.product_pixels * self.sets > 1_000_000:
             raise UsageError(

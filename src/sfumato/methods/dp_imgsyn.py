@@ -37,8 +37,18 @@ class DPImgSyn(Synthesizer):
     """Hyperparameters, all public; `steps` is the paper's k, chosen before anything is seen (its early stopping)."""
 
     # what is measured in step 1b depends on the teacher and on the images that alignment starts from, no further
-    free: ClassVar = frozenset({"steps", "form", "align_rate", "align_batch", "feature_weight", "class_weight",
-                                "variation_weight", "size_weight"})  # fmt: skip
+    free: ClassVar = frozenset(
+        {
+            "steps",
+            "form",
+            "align_rate",
+            "align_batch",
+            "feature_weight",
+            "class_weight",
+            "variation_weight",
+            "size_weight",
+        }
+    )
 
     teacher: str = "scattering"
     rounds: int = 800
@@ -71,8 +81,13 @@ class DPImgSyn(Synthesizer):
         ):
             if value not in allowed:
                 raise UsageError(f"Expected {name} as one of {', '.join(allowed)}; got {value!r}.")
-        whole = {"rounds": self.rounds, "width": self.width, "align_batch": self.align_batch, "steps": self.steps + 1,
-                 "seed": self.seed + 1}  # fmt: skip
+        whole = {
+            "rounds": self.rounds,
+            "width": self.width,
+            "align_batch": self.align_batch,
+            "steps": self.steps + 1,
+            "seed": self.seed + 1,
+        }
         for name, number in whole.items():
             if not 1 <= number <= 2**31:
                 raise UsageError(f"Expected {name} as a whole number in its range, got {number}.")
@@ -80,8 +95,15 @@ class DPImgSyn(Synthesizer):
             raise UsageError(f"Expected blur as an odd kernel size up to 31, got {self.blur}.")
         if not 0 < self.statistics_share < 1 or self.rate <= 0 or self.align_rate <= 0:
             raise UsageError("Expected statistics_share between 0 and 1, and rate and align_rate above 0.")
-        least = min(self.l2_bound, self.weight_decay, self.teacher_noise, self.feature_weight, self.class_weight,
-                    self.variation_weight, self.size_weight)  # fmt: skip
+        least = min(
+            self.l2_bound,
+            self.weight_decay,
+            self.teacher_noise,
+            self.feature_weight,
+            self.class_weight,
+            self.variation_weight,
+            self.size_weight,
+        )
         if least < 0:
             raise UsageError(f"Expected no weight, bound or noise below 0, got {least}.")
 
@@ -126,8 +148,17 @@ class DPImgSyn(Synthesizer):
 
         def aligned(images: Tensor) -> tuple[Tensor, list[dict[str, float]]]:  # step 2
             targets = targets_for(len(images), len(spec.classes))
-            return align(images, targets, teacher, goal, steps=self.steps, rate=self.align_rate, weights=weights,
-                         form=cast(Form, self.form), draw=draw)  # fmt: skip
+            return align(
+                images,
+                targets,
+                teacher,
+                goal,
+                steps=self.steps,
+                rate=self.align_rate,
+                weights=weights,
+                form=cast(Form, self.form),
+                draw=draw,
+            )
 
         return Labelled(teacher, spec.classes, start, aligned, batch=self.align_batch)
 
@@ -254,8 +285,15 @@ class Labelled:
     `diary` holds, after sampling, the mean of every loss before each step of alignment.
     """
 
-    def __init__(self, teacher: Teacher, classes: tuple[str, ...], start: Callable[[int], Tensor],
-                 aligned: Callable[[Tensor], Any] | None = None, *, batch: int = CHUNK) -> None:  # fmt: skip
+    def __init__(
+        self,
+        teacher: Teacher,
+        classes: tuple[str, ...],
+        start: Callable[[int], Tensor],
+        aligned: Callable[[Tensor], Any] | None = None,
+        *,
+        batch: int = CHUNK,
+    ) -> None:
         self.teacher, self.classes, self.start, self.aligned, self.batch = teacher, classes, start, aligned, batch
         self.diary: list[dict[str, float]] = []
 

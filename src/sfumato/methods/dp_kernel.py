@@ -61,8 +61,9 @@ class DPKernel(Synthesizer):
     seed: int = 0
 
     def __post_init__(self) -> None:
-        expect_within(self, frequencies=(1, 1_000_000), glimpse=(1, 1_000_000), count_share=(1e-6, 0.9999),
-                      seed=(0, 2**31 - 2))  # fmt: skip
+        expect_within(
+            self, frequencies=(1, 1_000_000), glimpse=(1, 1_000_000), count_share=(1e-6, 0.9999), seed=(0, 2**31 - 2)
+        )
         Course.of(self)
         if not self.widths or min(self.widths) <= 0:
             raise UsageError(f"Expected widths above 0, got {self.widths}.")

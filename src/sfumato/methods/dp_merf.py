@@ -53,8 +53,9 @@ class DPMERF(Synthesizer):
     def for_task(cls, spec: Spec, budget: Budget) -> Self:
         share = count_share_for(spec, budget.epsilon)
         if spec.pixels <= 256:  # such images have few degrees of freedom, and should take seconds
-            return cls(frequencies=500, length_scales=(0.3,), count_share=share, steps=600, batch=200,
-                       latent=4, hidden=128)  # fmt: skip
+            return cls(
+                frequencies=500, length_scales=(0.3,), count_share=share, steps=600, batch=200, latent=4, hidden=128
+            )
         # The work of a step goes as frequencies times pixels.
         return cls(frequencies=max(1_000, min(2_000, 2_000 * 1_024 // spec.pixels)), count_share=share)
 

@@ -42,8 +42,15 @@ from sfumato.values import Images, Spec
 
 LARGEST_ANSWER = 4_000_000  # numbers, of all classes together: noise is drawn for each of them eight times
 LARGEST_SUM = 4_000_000_000  # numbers, of all records together: about 20 ns each
-SMALL: dict[str, Any] = {"width": 200, "grid": 8, "length_scales": (0.3,), "steps": 400, "batch": 200, "latent": 4,
-                         "hidden": 128}  # fmt: skip
+SMALL: dict[str, Any] = {
+    "width": 200,
+    "grid": 8,
+    "length_scales": (0.3,),
+    "steps": 400,
+    "batch": 200,
+    "latent": 4,
+    "hidden": 128,
+}
 
 
 @dataclass(frozen=True)
@@ -67,8 +74,14 @@ class DPNTK(Synthesizer):
     seed: int = 0
 
     def __post_init__(self) -> None:
-        expect_within(self, width=(1, 1_000_000), grid=(1, 1_000), outer_weight=(1e-9, 1e9), count_share=(1e-6, 0.9999),
-                      seed=(0, 2**31 - 2))  # fmt: skip
+        expect_within(
+            self,
+            width=(1, 1_000_000),
+            grid=(1, 1_000),
+            outer_weight=(1e-9, 1e9),
+            count_share=(1e-6, 0.9999),
+            seed=(0, 2**31 - 2),
+        )
         Course.of(self)
         if not self.length_scales or min(self.length_scales) <= 0:
             raise UsageError(f"Expected length_scales above 0, got {self.length_scales}.")

@@ -58,9 +58,18 @@ class P3GM(Synthesizer):
     def __post_init__(self) -> None:
         if self.decoder not in ("linear", "network"):
             raise UsageError(f"Expected decoder as linear or network, got {self.decoder!r}.")
-        limits = {"coefficients": (1, 630), "latent": (1, 200), "centre": (0, 1), "components": (1, 100),
-                  "rounds": (1, 1_000), "steps": (1, 10**6), "sampling": (1e-9, 1), "hidden": (1, 10_000),
-                  "jitter": (0, 1e9), "seed": (0, 2**31 - 1)}  # fmt: skip
+        limits = {
+            "coefficients": (1, 630),
+            "latent": (1, 200),
+            "centre": (0, 1),
+            "components": (1, 100),
+            "rounds": (1, 1_000),
+            "steps": (1, 10**6),
+            "sampling": (1e-9, 1),
+            "hidden": (1, 10_000),
+            "jitter": (0, 1e9),
+            "seed": (0, 2**31 - 1),
+        }
         others = {name: (1e-9, 1e9) for name in asdict(self) if name != "decoder"}
         expect_within(self, **{**others, **limits})
 

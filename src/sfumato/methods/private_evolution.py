@@ -58,8 +58,12 @@ class PrivateEvolution(Synthesizer):
     def __post_init__(self) -> None:
         if self.source not in SOURCES:
             raise UsageError(f"Expected source as one of {', '.join(SOURCES)}; got {self.source!r}.")
-        for name, value, least in (("steps", self.steps, 1), ("population", self.population, 2),
-                                   ("lookahead", self.lookahead, 0), ("dimensions", self.dimensions, 1)):  # fmt: skip
+        for name, value, least in (
+            ("steps", self.steps, 1),
+            ("population", self.population, 2),
+            ("lookahead", self.lookahead, 0),
+            ("dimensions", self.dimensions, 1),
+        ):
             if not least <= value <= 100_000:
                 raise UsageError(f"Expected {name} from {least} to 100000, got {value}.")
         if self.threshold < 0 or not 0 <= self.kept < 1:
@@ -91,17 +95,22 @@ class PrivateEvolution(Synthesizer):
         return 5 + (spec.count + made) * feature + votes + (made + spec.count) * feature
 
     def fit(
-        self, private: PrivateImages, public: Images | None, *, first: Sampler | None = None,
+        self,
+        private: PrivateImages,
+        public: Images | None,
+        *,
+        first: Sampler | None = None,
         source: Candidates | None = None,
-    ) -> Sampler:  # fmt: skip
+    ) -> Sampler:
         spec, k = private.spec, len(private.spec.classes)
         (mechanism,) = private.ledger.calibrate(*self.plan(spec))
         source = source or candidates(self.source, public, self.weights)
         draw = Generator().manual_seed(self.seed)
         embed = embedding(spec, self.dimensions, draw)
         sealed = private.mapped(lambda image: embed(image[None])[0, :, None, None])
-        query = sealed.open(mechanism, purpose="votes of every round",
-                            microbatch=max(16, min(4096, SCORES // (k * self.population))))  # fmt: skip
+        query = sealed.open(
+            mechanism, purpose="votes of every round", microbatch=max(16, min(4096, SCORES // (k * self.population)))
+        )
         noise = mechanism.noise_multiplier or 0.0
         images = self._start(spec, source, first, draw)  # (k, N, c, h, w)
         weights = torch.ones(images.shape[:2])

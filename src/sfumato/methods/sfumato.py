@@ -64,10 +64,23 @@ class Sfumato(Synthesizer):
     seed: int = 0
 
     def __post_init__(self) -> None:
-        expect_within(self, painting_share=(0.001, 0.999), means_share=(0.001, 0.9), axes=(1, 10_000),
-                      cells=(1, 10_000), cell_rounds=(1, 1_000), rounds=(1, 1_000_000), sampling=(1e-9, 1),
-                      rate=(1e-9, 1e9), l2_bound=(1e-9, 1e9), level=(1e-6, 1e6), candidates=(1, 1_000),
-                      lessons=(1, 1_000), invented=(0, 1), seed=(0, 2**31 - 2))  # fmt: skip
+        expect_within(
+            self,
+            painting_share=(0.001, 0.999),
+            means_share=(0.001, 0.9),
+            axes=(1, 10_000),
+            cells=(1, 10_000),
+            cell_rounds=(1, 1_000),
+            rounds=(1, 1_000_000),
+            sampling=(1e-9, 1),
+            rate=(1e-9, 1e9),
+            l2_bound=(1e-9, 1e9),
+            level=(1e-6, 1e6),
+            candidates=(1, 1_000),
+            lessons=(1, 1_000),
+            invented=(0, 1),
+            seed=(0, 2**31 - 2),
+        )
 
     @classmethod
     def for_task(cls, spec: Spec, budget: Budget) -> Self:
@@ -97,8 +110,10 @@ class Sfumato(Synthesizer):
 
     def plan(self, spec: Spec) -> Sequence[GaussianSum]:
         rounds = {"lengths": 3, "cells": self.cell_rounds}
-        painting = [GaussianSum(rounds=rounds.get(name, 1), share=self.painting_share * share)
-                    for name, share in self._shares().items()]  # fmt: skip
+        painting = [
+            GaussianSum(rounds=rounds.get(name, 1), share=self.painting_share * share)
+            for name, share in self._shares().items()
+        ]
         return [*painting, GaussianSum(rounds=self.rounds, sampling=self.sampling, share=1 - self.painting_share)]
 
     def seconds(self, spec: Spec) -> float:

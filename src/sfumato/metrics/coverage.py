@@ -27,5 +27,11 @@ class Coverage(Metric):
         fewest = self.neighbours + 1
         both = compared(synthetic, real.train, self.extractor, most=self.most, seed=self.seed, fewest=fewest)
         value, error = proportion(overlap(both.ours, both.theirs, neighbours=self.neighbours).covered)
-        return both.score("coverage", value, error, higher_is_better=self.higher_is_better, neighbours=self.neighbours,
-                          error_is="over real images, with the synthetic ones held fixed")  # fmt: skip
+        return both.score(
+            "coverage",
+            value,
+            error,
+            higher_is_better=self.higher_is_better,
+            neighbours=self.neighbours,
+            error_is="over real images, with the synthetic ones held fixed",
+        )

@@ -57,8 +57,15 @@ class EqualisedOdds(Metric):
         if "real" in answers:
             difference = values["release"][:, 0] - values["real"][:, 0]
             parts.append(self._score("equalised-odds-amplification", difference, errors[-1]))
-        return Score("equalised-odds", scores[0].value, scores[0].standard_error, self.higher_is_better, self.seeds,
-                     {**details, "test_split": real.test is not None}, tuple(parts))  # fmt: skip
+        return Score(
+            "equalised-odds",
+            scores[0].value,
+            scores[0].standard_error,
+            self.higher_is_better,
+            self.seeds,
+            {**details, "test_split": real.test is not None},
+            tuple(parts),
+        )
 
     def _answers(self, images: Images, tested: _Tested) -> Tensor:
         images = lessons_of(images)

@@ -33,8 +33,10 @@ class Fld(Metric):
     def __call__(self, synthetic: Images, real: Reference) -> Score:
         if real.test is None:
             raise NotApplicable("Expected a test split, got none: on training images, copies would do best.")
-        fitted, judged = (compared(synthetic, side, self.extractor, most=self.most, seed=self.seed, fewest=4)
-                          for side in (real.train, real.test))  # fmt: skip
+        fitted, judged = (
+            compared(synthetic, side, self.extractor, most=self.most, seed=self.seed, fewest=4)
+            for side in (real.train, real.test)
+        )
         ours, train, test = fitted.ours, fitted.theirs, judged.theirs
         excess = fld_of_each(ours, train, test)
         return Score(

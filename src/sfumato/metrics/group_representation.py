@@ -53,8 +53,14 @@ class GroupRepresentation(Metric):
         kept = torch.stack(shares)  # (seeds, g)
         smallest = _smallest_ratio(kept, theirs)
         error = error_of_mean(smallest, self._error(counted, theirs))
-        return Score("group-representation", float(smallest.mean()), error, self.higher_is_better, self.seeds,
-                     _told(labelled, counted, kept, theirs))  # fmt: skip
+        return Score(
+            "group-representation",
+            float(smallest.mean()),
+            error,
+            self.higher_is_better,
+            self.seeds,
+            _told(labelled, counted, kept, theirs),
+        )
 
     def _count(self, synthetic: Images, labelled: Images, seed: int) -> tuple[Tensor, Tensor]:
         """How many released images are said to be of each group, and confusions (true, said) on real ones."""
@@ -72,10 +78,14 @@ class GroupRepresentation(Metric):
         """Under drawing anew the released images and the real ones, both those that are counted and those judged on."""
         draw = torch.Generator().manual_seed(self.seeds[0])
         said, confusions = counted[0]
-        drawn = torch.stack([
-            _smallest_ratio(_corrected(drawn_anew(said, draw), drawn_anew(confusions, draw)), drawn_anew(theirs, draw))
-            for _ in range(self.resamples)
-        ])  # fmt: skip
+        drawn = torch.stack(
+            [
+                _smallest_ratio(
+                    _corrected(drawn_anew(said, draw), drawn_anew(confusions, draw)), drawn_anew(theirs, draw)
+                )
+                for _ in range(self.resamples)
+            ]
+        )
         return float(drawn[drawn.isfinite()].std())
 
 
@@ -86,8 +96,9 @@ def _labelled(synthetic: Images, real: Reference) -> Images:
         raise UsageError(f"Expected synthetic images of shape {shapes[0]}, got {shapes[1]}.")
     groups: Groups | None = real.groups
     if groups is None:
-        raise NotApplicable("Expected groups of the real training images, got none.",
-                            fix="name the column with --group")  # fmt: skip
+        raise NotApplicable(
+            "Expected groups of the real training images, got none.", fix="name the column with --group"
+        )
     known = (groups.train >= 0) & (groups.train < len(groups.names))
     present = torch.bincount(groups.train[known], minlength=len(groups.names)).nonzero().flatten()
     labels = torch.searchsorted(present, groups.train[known])  # numbered afresh, without gaps

@@ -126,8 +126,10 @@ def grey(pixels: Tensor) -> Tensor:
 def _in_two_views(real: Reference) -> _Tested:
     held_out = real.held_out.rows(by_group.of_known_class(real.held_out))
     if held_out.pixels.shape[1] != 3:
-        raise NotApplicable("Expected images in colour, or groups of the real held-out images; got neither.",
-                            fix="name the column with --group")  # fmt: skip
+        raise NotApplicable(
+            "Expected images in colour, or groups of the real held-out images; got neither.",
+            fix="name the column with --group",
+        )
     coloured = (held_out.pixels != held_out.pixels[:, :1]).flatten(1).any(1)
     if not coloured.any():
         raise NotApplicable("Expected held-out images in colour, got three equal channels in each.")

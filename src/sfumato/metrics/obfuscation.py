@@ -79,8 +79,9 @@ class Obfuscation(Metric):
 def _check(synthetic: Images, real: Reference) -> Images:
     """The public images, where all is as it must be."""
     if real.public is None:
-        raise NotApplicable("Expected the public images that the release was made from, got none.",
-                            fix="name them with --public")  # fmt: skip
+        raise NotApplicable(
+            "Expected the public images that the release was made from, got none.", fix="name them with --public"
+        )
     for images in filter(None, (real.train, real.test, real.public)):
         if images.pixels.shape[1:] != synthetic.pixels.shape[1:]:
             shapes = tuple(synthetic.pixels.shape[1:]), tuple(images.pixels.shape[1:])

@@ -48,8 +48,14 @@ class Real2Gen(Metric):
         judged = synthetic.rows(some(len(synthetic), self.most, draw))
         on_synthetic: dict[str, list[Tensor]] = {arch: [] for arch in archs}
         on_test: dict[str, list[Tensor]] = {arch: [] for arch in archs}
-        details: dict[str, Any] = {"selection": "last step", "profile": self.profile, "legacy": self.legacy,
-                                   "judged": len(judged), "loss": {}, "epochs": {}}  # fmt: skip
+        details: dict[str, Any] = {
+            "selection": "last step",
+            "profile": self.profile,
+            "legacy": self.legacy,
+            "judged": len(judged),
+            "loss": {},
+            "epochs": {},
+        }
         for arch in archs:
             images = self._lessons_of(arch, real)
             lessons = {arch: self.lesson_for(arch, images)}

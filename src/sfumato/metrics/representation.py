@@ -63,8 +63,15 @@ class Representation(Metric):
             Score("class-share-distance", float(_distance(ours, theirs)), float(distances.std()), False, (self.seed,)),
             *self._coverage(synthetic, real, draw),
         ]
-        return Score("representation", float(ratios[worst]), float(smallest.std()), self.higher_is_better,
-                     (self.seed,), details, tuple(parts))  # fmt: skip
+        return Score(
+            "representation",
+            float(ratios[worst]),
+            float(smallest.std()),
+            self.higher_is_better,
+            (self.seed,),
+            details,
+            tuple(parts),
+        )
 
     def _coverage(self, synthetic: Images, real: Reference, draw: torch.Generator) -> list[Score]:
         """Of the class that is covered worst; nothing where no class has enough held-out images."""
@@ -86,9 +93,15 @@ class Representation(Metric):
         worst = min(shares, key=shares.__getitem__)
         error = float(covered[worst].std()) / math.sqrt(len(covered[worst]))
         left = [f"class {c}: {self.neighbours} images or fewer" for c in synthetic.classes if c not in shares]
-        details = {"worst_class": worst, "definition": COVERED, "neighbours": self.neighbours, "images": count,
-                   "classes": shares, "with_real_training_images_as_the_release": by_real or None,
-                   "left_out": left}  # fmt: skip
+        details = {
+            "worst_class": worst,
+            "definition": COVERED,
+            "neighbours": self.neighbours,
+            "images": count,
+            "classes": shares,
+            "with_real_training_images_as_the_release": by_real or None,
+            "left_out": left,
+        }
         return [Score("worst-class-coverage", shares[worst], error, True, (self.seed,), details)]
 
 

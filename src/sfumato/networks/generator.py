@@ -34,11 +34,16 @@ class PatchGenerator(nn.Module):
         rows, columns = -(-half[0] // 2) + 1, -(-half[1] // 2) + 1
         with torch.random.fork_rng(devices=[]):  # the default initialisation is thrown away below
             self.codes = nn.Sequential(
-                nn.Linear(latent + classes, hidden), nn.BatchNorm1d(hidden), nn.ReLU(inplace=True),
-                nn.Linear(hidden, hidden), nn.BatchNorm1d(hidden), nn.ReLU(inplace=True),
-                nn.Linear(hidden, codes * rows * columns), nn.ReLU(inplace=True),
+                nn.Linear(latent + classes, hidden),
+                nn.BatchNorm1d(hidden),
+                nn.ReLU(inplace=True),
+                nn.Linear(hidden, hidden),
+                nn.BatchNorm1d(hidden),
+                nn.ReLU(inplace=True),
+                nn.Linear(hidden, codes * rows * columns),
+                nn.ReLU(inplace=True),
                 nn.Unflatten(1, (codes, rows, columns)),
-            )  # fmt: skip
+            )
             self.paint = nn.ConvTranspose2d(codes, channels, 4, stride=2, padding=2)
         self._initialise(draw)
         self.register_buffer("down", _enlarge(half[0], height))

@@ -43,8 +43,10 @@ class GlooCrew:
 
     def __init__(self, openers: Sequence[Opener], *, meeting: str = "", secret: bytes | None = None) -> None:
         if secret is not None and not meeting:
-            raise UsageError("Expected a secret for a meeting with other machines only, got one without a meeting.",
-                             fix="leave it out: a crew on this machine draws its own")  # fmt: skip
+            raise UsageError(
+                "Expected a secret for a meeting with other machines only, got one without a meeting.",
+                fix="leave it out: a crew on this machine draws its own",
+            )
         known = checked_secret(secret) if meeting else fresh_secret()
         self.spec, self.counts = spec_of_shards(openers)
         self._workers, self._links = list[Any](), list[Link]()
@@ -142,8 +144,10 @@ def _sum_of(kind: Kind, body: bytes, width: int) -> NDArray[np.int64]:
     if kind is Kind.FAILED:
         raise EnvironmentProblem("A worker failed at this question.", fix="see what it printed; then run again")
     if len(body) != 8 * width:
-        raise EnvironmentProblem(f"Expected a sum of {width} numbers from a worker, got {len(body)} bytes.",
-                                 fix="install the same version everywhere")  # fmt: skip
+        raise EnvironmentProblem(
+            f"Expected a sum of {width} numbers from a worker, got {len(body)} bytes.",
+            fix="install the same version everywhere",
+        )
     return np.frombuffer(body, "<i8").astype(np.int64, copy=False)
 
 
@@ -156,8 +160,10 @@ class _Shard:
 
     def answer(self, question: Question, included: NDArray[np.bool_]) -> NDArray[np.int64]:
         if len(included) != self.count:
-            raise DataError(f"Expected a sample of {self.count} records, got one of {len(included)}.",
-                            fix="see that the shard has not changed; then run again")  # fmt: skip
+            raise DataError(
+                f"Expected a sample of {self.count} records, got one of {len(included)}.",
+                fix="see that the shard has not changed; then run again",
+            )
         if question.feature is not None and question.view not in self._views:
             self._views[question.view] = self._images.derive(question.feature)
         return question.of(self._views[question.view], included)

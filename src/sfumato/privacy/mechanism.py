@@ -66,8 +66,12 @@ class Mechanism(ABC):
 
     def to_dict(self) -> dict[str, Any]:
         """As it stands in a ledger and a certificate."""
-        return {"kind": self.kind, "rounds": self.rounds, "noise_multiplier": self.noise_multiplier,
-                **self._own_fields()}  # fmt: skip
+        return {
+            "kind": self.kind,
+            "rounds": self.rounds,
+            "noise_multiplier": self.noise_multiplier,
+            **self._own_fields(),
+        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -105,20 +105,23 @@ def tcp_store(meeting: str, *, driver: bool) -> tuple[Any, str]:
     """For ranks on several machines; with the address of this one that leads there."""
     host, _, port = meeting.rpartition(":")
     if host in ("", "0.0.0.0") or not port.isdecimal():  # noqa: S104 - all addresses are refused here
-        raise UsageError(f"Expected a meeting as address:port of the driver, got {meeting!r}.",
-                         fix='for example "10.0.0.1:29500"')  # fmt: skip
+        raise UsageError(
+            f"Expected a meeting as address:port of the driver, got {meeting!r}.", fix='for example "10.0.0.1:29500"'
+        )
     try:
         if not driver:
             store = TCPStore(host, int(port), is_master=False, wait_for_workers=False, timeout=PATIENCE)
             return store, _address_towards(host, int(port))
         listener = socket.create_server((host, int(port)))  # torch by itself would listen at all addresses
         address, taken = listener.getsockname()
-        return TCPStore(host, taken, is_master=True, wait_for_workers=False, timeout=PATIENCE,
-                        master_listen_fd=listener.detach()), address  # fmt: skip
+        return TCPStore(
+            host, taken, is_master=True, wait_for_workers=False, timeout=PATIENCE, master_listen_fd=listener.detach()
+        ), address
     except (OSError, RuntimeError) as error:
         expected = "to listen at an address of this machine" if driver else "to reach the driver"
-        raise EnvironmentProblem(f"Expected {expected}, got: {error}.", where=meeting,
-                                 fix="see that host and port are right and free") from error  # fmt: skip
+        raise EnvironmentProblem(
+            f"Expected {expected}, got: {error}.", where=meeting, fix="see that host and port are right and free"
+        ) from error
 
 
 def gather(store: Any, address: str, secret: bytes, ranks: int, *, whole: Callable[[], bool]) -> list[Link]:

@@ -54,8 +54,10 @@ class Noise:
         not hold every integer is refused: such noise would leave the last bits of a sum uncovered.
         """
         if not 0 <= scale * _FARTHEST < 2.0**53:
-            raise UsageError(f"Expected noise whose integers a float64 can hold, got a scale of {scale:.3g}.",
-                             fix="use a noise multiplier of at most 1e8")  # fmt: skip
+            raise UsageError(
+                f"Expected noise whose integers a float64 can hold, got a scale of {scale:.3g}.",
+                fix="use a noise multiplier of at most 1e8",
+            )
         drawn = np.empty(count, dtype=np.int64)
         for start in range(0, count, _CHUNK):
             part = drawn[start : start + _CHUNK]

@@ -43,9 +43,14 @@ class PrivateImages:
 
     @classmethod
     def seal(
-        cls, records: Source | Crew, ledger: Ledger, *, folder: Path | None = None, noise: Noise | None = None,
+        cls,
+        records: Source | Crew,
+        ledger: Ledger,
+        *,
+        folder: Path | None = None,
+        noise: Noise | None = None,
         tape: Tape | None = None,
-    ) -> Self:  # fmt: skip
+    ) -> Self:
         """Take records into a private copy, or leave them to their crew; a killed run's answers are in `folder`."""
         tape, noise = tape or Tape(None if folder is None else folder / "tape"), noise or Noise()
         if isinstance(records, Crew):

@@ -25,8 +25,10 @@ class RayCrew:
     def add_up(self, question: Question, included: Sequence[NDArray[np.bool_]]) -> NDArray[np.int64]:
         ray, task = self._cluster.ray, self._cluster.task(_sum_of_one)
         asked = ray.put(question)
-        waiting = [task.remote(opener, asked, np.packbits(part), len(part))
-                   for opener, part in zip(self._openers, included, strict=True)]  # fmt: skip
+        waiting = [
+            task.remote(opener, asked, np.packbits(part), len(part))
+            for opener, part in zip(self._openers, included, strict=True)
+        ]
         total = np.zeros((), np.int64)
         while waiting:  # added up as they come, so that memory does not grow with the shards
             (done,), waiting = ray.wait(waiting, num_returns=1)

@@ -117,8 +117,10 @@ class ShardedVault(Vault):
         return derived
 
     def batch(self, chosen: NDArray[np.int64]) -> tuple[Tensor, Tensor, Tensor]:
-        raise UsageError("Expected a question that is a sum: data in shards answers no other.",
-                         fix="bring the shards to one machine for choices and for teachers")  # fmt: skip
+        raise UsageError(
+            "Expected a question that is a sum: data in shards answers no other.",
+            fix="bring the shards to one machine for choices and for teachers",
+        )
 
     def close(self) -> None:
         super().close()

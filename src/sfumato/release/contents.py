@@ -40,8 +40,9 @@ def check_files(folder: Path) -> list[Check]:
     """Sums and names."""
 
     def names() -> str | list[str]:
-        strange = [f"{printable(name)} does not belong in a release" for name, _ in entries(folder)
-                   if not layout.allowed(name)]  # fmt: skip
+        strange = [
+            f"{printable(name)} does not belong in a release" for name, _ in entries(folder) if not layout.allowed(name)
+        ]
         return strange or "only files that a release may have"
 
     return [
@@ -91,9 +92,15 @@ def check_table(folder: Path, certificate: Certificate) -> list[Check]:
     there = any(name.startswith(f"{layout.TRANSFER}/") for name, _ in entries(folder))
     if samples.transfer:
         subsets.append(Subset(layout.TRANSFER, samples.transfer, True))
-    checks = [] if samples.transfer or not there else [
-        Check("transfer", False, f"there are files in {layout.TRANSFER}/, where the certificate states no such images")
-    ]  # fmt: skip
+    checks = (
+        []
+        if samples.transfer or not there
+        else [
+            Check(
+                "transfer", False, f"there are files in {layout.TRANSFER}/, where the certificate states no such images"
+            )
+        ]
+    )
     for subset in subsets:
         table = _Table(folder, certificate, subset)
         checks.append(attempt(f"{subset.prefix}columns", partial(_columns, table)))

@@ -67,8 +67,11 @@ def write_release(
 
 def _refuse_existing(target: Path) -> None:
     if os.path.lexists(target):
-        raise UsageError("Expected a new folder for the release, got one that exists.", where=target,
-                         fix="choose another name, or remove it yourself")  # fmt: skip
+        raise UsageError(
+            "Expected a new folder for the release, got one that exists.",
+            where=target,
+            fix="choose another name, or remove it yourself",
+        )
 
 
 def _tables(images: Images, certificate: Certificate) -> dict[str, _Table]:

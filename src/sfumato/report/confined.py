@@ -39,8 +39,11 @@ def write_confined_page(release: Path, out: Path) -> Path:
         command, env=found_as_here, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, process_group=0, check=False
     )
     if done.returncode:
-        raise EnvironmentProblem(f"Expected a page, got an end of the process that builds it ({done.returncode}).",
-                                 where=release, fix="set SFUMATO_DEBUG=1 and run it again")  # fmt: skip
+        raise EnvironmentProblem(
+            f"Expected a page, got an end of the process that builds it ({done.returncode}).",
+            where=release,
+            fix="set SFUMATO_DEBUG=1 and run it again",
+        )
     if told := json.loads(done.stdout):
         raise KINDS.get(told["kind"], SfumatoError)(told["what"], where=told["where"], fix=told["fix"])
     return out

@@ -21,11 +21,24 @@ LARGE = 10  # an epsilon above it must be meant, says the command line
 def release_command(inputs: Document) -> str:
     """What to type for such a release, from what the cell was made from."""
     reading = dict(inputs.get("reading") or {})
-    words = ["sfumato", "release", str(inputs["data"]), "--method", str(inputs["method"]), "--epsilon",
-             f"{inputs['epsilon']:g}"]  # fmt: skip
-    options = {"--delta": inputs.get("delta"), "--public": inputs.get("public"), "--count": inputs.get("count"),
-               "--size": reading.get("size") or inputs.get("size"), "--mode": reading.get("mode") or inputs.get("mode"),
-               "--label": reading.get("label"), "--classes": ",".join(reading.get("classes") or ())}  # fmt: skip
+    words = [
+        "sfumato",
+        "release",
+        str(inputs["data"]),
+        "--method",
+        str(inputs["method"]),
+        "--epsilon",
+        f"{inputs['epsilon']:g}",
+    ]
+    options = {
+        "--delta": inputs.get("delta"),
+        "--public": inputs.get("public"),
+        "--count": inputs.get("count"),
+        "--size": reading.get("size") or inputs.get("size"),
+        "--mode": reading.get("mode") or inputs.get("mode"),
+        "--label": reading.get("label"),
+        "--classes": ",".join(reading.get("classes") or ()),
+    }
     for name, value in options.items():
         words += [name, f"{value:g}" if isinstance(value, float) else str(value)] if value not in (None, "") else []
     words += ["--skip-bad"] if reading.get("skip_bad") else []
@@ -53,16 +66,19 @@ def dossier(cell: Seen, line: Line, *, preview: Document | None, report: str) ->
         **_privacy(certificate),
         "assumptions": certificate.assumptions,
         "scores": scores,
-        "scores_csv": data_url(csv_text(("score", "part", "value", "standard_error", "better", "judges"),
-                                        [(r["name"], r["part"], r["exact"], r["exact_error"], r["better"], r["judges"])
-                                         for r in scores])),
+        "scores_csv": data_url(
+            csv_text(
+                ("score", "part", "value", "standard_error", "better", "judges"),
+                [(r["name"], r["part"], r["exact"], r["exact_error"], r["better"], r["judges"]) for r in scores],
+            )
+        ),
         "figures": [linked(figure) for figure in _figures(cell, line)],
         "preview": preview,
         "settings": [(name, str(value)) for name, value in sorted(certificate.method.hyperparameters.items())],
         "cost": _cost(cell),
         "versions": sorted({**cell.made.get("versions", {}), **certificate.versions}.items()),
         "inputs": json.dumps(cell.inputs, indent=1, sort_keys=True, default=str),
-    }  # fmt: skip
+    }
 
 
 LEDGER = ("purpose", "question", "rounds", "noise")
@@ -75,8 +91,14 @@ def data_url(text: str) -> str:
 
 def linked(figure: Figure) -> Document:
     """A figure whose data is inside of the page."""
-    return {"title": figure.title, "sentence": figure.sentence, "svg": figure.svg, "legend": figure.legend,
-            "href": data_url(figure.csv), "file": "figure.csv"}  # fmt: skip
+    return {
+        "title": figure.title,
+        "sentence": figure.sentence,
+        "svg": figure.svg,
+        "legend": figure.legend,
+        "href": data_url(figure.csv),
+        "file": "figure.csv",
+    }
 
 
 def _claim(certificate: Certificate) -> str:
@@ -89,26 +111,38 @@ def _claim(certificate: Certificate) -> str:
 def _repeats(cell: Seen, line: Line) -> list[Document]:
     if len(line.cells) == 1:
         return []
-    return [{"digest": other.digest, "number": place, "here": other is cell}
-            for place, other in enumerate(line.cells, 1)]  # fmt: skip
+    return [
+        {"digest": other.digest, "number": place, "here": other is cell} for place, other in enumerate(line.cells, 1)
+    ]
 
 
 def _tiles(cell: Seen, line: Line) -> list[Document]:
     certificate = cell.certificate
     public = certificate.public
-    tiles = [("images released", f"{certificate.samples.count:,}",
-              f"{public.height} x {public.width} pixels, {len(public.classes)} classes"),
-             ("private records", f"{public.count:,}", "their number is public knowledge"),
-             ("public data", line.public or "none", "not protected" if line.public else "nothing beside")]  # fmt: skip
+    tiles = [
+        (
+            "images released",
+            f"{certificate.samples.count:,}",
+            f"{public.height} x {public.width} pixels, {len(public.classes)} classes",
+        ),
+        ("private records", f"{public.count:,}", "their number is public knowledge"),
+        ("public data", line.public or "none", "not protected" if line.public else "nothing beside"),
+    ]
     for name, score in list(cell.scores.items())[:3]:
         tiles.append((name, shown(float(score["value"])), f"{_better(score)} is better"))
     return [{"label": label, "value": value, "note": note} for label, value, note in tiles]
 
 
 def _ledger(certificate: Certificate) -> list[Document]:
-    return [{"purpose": asked.purpose, "question": _question(asked.described()), "rounds": f"{asked.rounds:,}",
-             "noise": f"{asked.noise_multiplier:.4g}" if asked.noise_multiplier else "none"}
-            for asked in certificate.mechanisms]  # fmt: skip
+    return [
+        {
+            "purpose": asked.purpose,
+            "question": _question(asked.described()),
+            "rounds": f"{asked.rounds:,}",
+            "noise": f"{asked.noise_multiplier:.4g}" if asked.noise_multiplier else "none",
+        }
+        for asked in certificate.mechanisms
+    ]
 
 
 def _question(asked: Document) -> str:
@@ -158,9 +192,16 @@ def _parts(score: Document) -> Iterator[Document]:
 
 def _row(score: Document, judges: str, *, part: bool) -> Document:
     value, error = number(score.get("value")), number(score.get("standard_error"))
-    return {"name": str(score.get("name", "")), "part": part, "judges": judges, "better": _better(score),
-            "value": "" if value is None else shown(value), "exact": value,
-            "error": "" if error is None else shown(error, like=value), "exact_error": error}  # fmt: skip
+    return {
+        "name": str(score.get("name", "")),
+        "part": part,
+        "judges": judges,
+        "better": _better(score),
+        "value": "" if value is None else shown(value),
+        "exact": value,
+        "error": "" if error is None else shown(error, like=value),
+        "exact_error": error,
+    }
 
 
 def _better(score: Document) -> str:
@@ -171,15 +212,27 @@ def _figures(cell: Seen, line: Line) -> Iterator[Figure]:
     for name, score in cell.scores.items():
         for key in GROUPED:
             if values := numbers_by_name(score, key):
-                yield class_bars(name, key, values, marks=numbers_by_name(score, "real_shares"),
-                                 where=f"{line.name} on {line.data}, epsilon {line.epsilon:g}")  # fmt: skip
+                yield class_bars(
+                    name,
+                    key,
+                    values,
+                    marks=numbers_by_name(score, "real_shares"),
+                    where=f"{line.name} on {line.data}, epsilon {line.epsilon:g}",
+                )
 
 
 def _cost(cell: Seen) -> list[Document]:
     steps: Iterable[tuple[str, Document]] = (("making the release", cell.made), *cell.scores.items())
-    return [{"step": name, "time": _told(told, "seconds", duration), "processor":
-             _told(told, "processor_seconds", duration), "memory": _told(told, "peak_mb", memory)}
-            for name, told in steps if number(told.get("seconds")) is not None]  # fmt: skip
+    return [
+        {
+            "step": name,
+            "time": _told(told, "seconds", duration),
+            "processor": _told(told, "processor_seconds", duration),
+            "memory": _told(told, "peak_mb", memory),
+        }
+        for name, told in steps
+        if number(told.get("seconds")) is not None
+    ]
 
 
 def _told(document: Document, key: str, text: Any) -> str:

@@ -18,23 +18,34 @@ from sfumato.report.charts import Bar, bars
 
 Row = dict[str, Any]
 SECTIONS = {
-    "utility": ("Utility", "How good are classifiers that learn from the release alone, and how well do classifiers "
-                "that learnt from real images recognise it? Means over classifiers and seeds, nothing selected."),
-    "fidelity": ("Fidelity", "How near is the release to real images in the eyes of the feature extractor in brackets? "
-                 "Scores of two extractors, or of different sample sizes, must not be compared."),
-    "privacy": ("Privacy under attack", "What attackers get out of the release. These are smoke alarms for copying: "
-                "silence is no proof, the guarantee above is."),
+    "utility": (
+        "Utility",
+        "How good are classifiers that learn from the release alone, and how well do classifiers "
+        "that learnt from real images recognise it? Means over classifiers and seeds, nothing selected.",
+    ),
+    "fidelity": (
+        "Fidelity",
+        "How near is the release to real images in the eyes of the feature extractor in brackets? "
+        "Scores of two extractors, or of different sample sizes, must not be compared.",
+    ),
+    "privacy": (
+        "Privacy under attack",
+        "What attackers get out of the release. These are smoke alarms for copying: "
+        "silence is no proof, the guarantee above is.",
+    ),
     "fairness": ("Fairness", "Who is served worse, and is a bias of the real data amplified?"),
     "all": ("Altogether", "One number for three: see its formula in the details."),
-}  # fmt: skip
+}
 PICTURES = {
     "utility": (),
     "fidelity": (("real_vs_synthetic.png", "Real images (private) beside released ones."),),
-    "privacy": (("attacks.png", "True against false positives of each attack."),
-                ("near_duplicates.png", "The released images nearest to training images (private).")),
+    "privacy": (
+        ("attacks.png", "True against false positives of each attack."),
+        ("near_duplicates.png", "The released images nearest to training images (private)."),
+    ),
     "fairness": (),
     "all": (),
-}  # fmt: skip
+}
 
 
 def write_page(release: Path | str) -> Path:
@@ -69,8 +80,11 @@ def _claim(certificate: Certificate) -> str:
 def _section(kind: str, rows: list[Row], lab: Path) -> dict[str, Any]:
     ours = [row for row in rows if row["judges"] == kind]
     title, sentence = SECTIONS[kind]
-    pictures = [{"base64": base64.b64encode((lab / name).read_bytes()).decode(), "caption": caption}
-                for name, caption in PICTURES[kind] if (lab / name).exists()]  # fmt: skip
+    pictures = [
+        {"base64": base64.b64encode((lab / name).read_bytes()).decode(), "caption": caption}
+        for name, caption in PICTURES[kind]
+        if (lab / name).exists()
+    ]
     machine = [{key: row[key] for key in ("score", "settings", "seeds", "versions", "details")} for row in ours]
     return {
         "title": title,

@@ -137,8 +137,11 @@ def read_board(folder: Path) -> Board:
             problems[stored.digest] = what
     scores = [score for cell in cells for score in cell.scores.items()]
     judges = {name: str(score.get("judges") or _judges(name)) for name, score in scores}
-    better = {name: "higher" if score["higher_is_better"] else "lower"
-              for name, score in scores if score.get("higher_is_better") is not None}  # fmt: skip
+    better = {
+        name: "higher" if score["higher_is_better"] else "lower"
+        for name, score in scores
+        if score.get("higher_is_better") is not None
+    }
     measures = tuple(sorted(judges, key=lambda name: (_rank(name), name)))
     common = _common(cells)
     lines = tuple(_lines(cells, measures, common))
@@ -151,12 +154,24 @@ def _seen(stored: Stored) -> Seen:
     lab = Lab.beside(stored.release).folder
     # Attacks are made on a release and not by a recipe: they are in its lab.
     rows = read_scores(lab)["scores"]
-    others = {str(row["score"]): _of_row(row, rows) for row in rows
-              if not row.get("part_of") and number(row.get("value")) is not None}  # fmt: skip
-    own = {str(score.get("name") or name): score for name, score in measures.items()
-           if name != MADE and number(score.get("value")) is not None}  # fmt: skip
-    return Seen(stored.digest, stored.folder, inputs, measures.get(MADE, {}), {**others, **own},
-                read_certificate(stored.release))  # fmt: skip
+    others = {
+        str(row["score"]): _of_row(row, rows)
+        for row in rows
+        if not row.get("part_of") and number(row.get("value")) is not None
+    }
+    own = {
+        str(score.get("name") or name): score
+        for name, score in measures.items()
+        if name != MADE and number(score.get("value")) is not None
+    }
+    return Seen(
+        stored.digest,
+        stored.folder,
+        inputs,
+        measures.get(MADE, {}),
+        {**others, **own},
+        read_certificate(stored.release),
+    )
 
 
 def _of_row(row: Document, rows: Iterable[Document]) -> Document:
@@ -190,9 +205,18 @@ def _line(group: list[Seen], names: Mapping[str, str], measures: Sequence[str], 
             means[name] = Mean.of([float(s["value"]) for s in scores], number(scores[0].get("standard_error")))
     level = max((cell.level for cell in group), key=LEVELS.index)
     settings = printable(", ".join(fact for fact in _facts(group[0]) if fact not in common))
-    return Line(names[group[0].digest], str(inputs["method"]), str(inputs.get("public") or ""), inputs["epsilon"],
-                settings, level, tuple(group), means, _cost(group, "seconds"),
-                _cost(group, "peak_mb"))  # fmt: skip
+    return Line(
+        names[group[0].digest],
+        str(inputs["method"]),
+        str(inputs.get("public") or ""),
+        inputs["epsilon"],
+        settings,
+        level,
+        tuple(group),
+        means,
+        _cost(group, "seconds"),
+        _cost(group, "peak_mb"),
+    )
 
 
 def _names(cells: Sequence[Seen]) -> dict[str, str]:
@@ -254,13 +278,25 @@ def number(value: object) -> float | None:
 def shown(value: float, *, like: float | None = None) -> str:
     """As many digits as matter; an error has those of its value."""
     size = abs(value if like is None else like)
-    return f"{value:.0f}" if size >= 1000 else f"{value:.1f}" if size >= 100 else f"{value:.2f}" if size >= 10 else (
-        f"{value:.3f}" if size >= 0.001 or size == 0 else f"{value:.2g}")  # fmt: skip
+    return (
+        f"{value:.0f}"
+        if size >= 1000
+        else f"{value:.1f}"
+        if size >= 100
+        else f"{value:.2f}"
+        if size >= 10
+        else (f"{value:.3f}" if size >= 0.001 or size == 0 else f"{value:.2g}")
+    )
 
 
 def duration(seconds: float) -> str:
-    return f"{seconds:.2g} s" if seconds < 10 else f"{seconds:.0f} s" if seconds < 100 else (
-        f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h")  # fmt: skip
+    return (
+        f"{seconds:.2g} s"
+        if seconds < 10
+        else f"{seconds:.0f} s"
+        if seconds < 100
+        else (f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h")
+    )
 
 
 def memory(megabytes: float) -> str:

@@ -83,9 +83,19 @@ def read_reported(store: Path) -> list[Reported]:
 
 def _reported(document: dict[str, Any]) -> Iterator[Reported]:
     measure = str(document["reported"]["measure"])
-    told = [{**row["axes"], "data": row["data"], "epsilon": row["epsilon"], "value": row["reported"], "by": "the paper",
-             "arch": row["student"], "method": row["axes"].get("method") or _method(str(row["cell"]))}
-            for row in document["rows"] if row.get("reported") is not None]  # fmt: skip
+    told = [
+        {
+            **row["axes"],
+            "data": row["data"],
+            "epsilon": row["epsilon"],
+            "value": row["reported"],
+            "by": "the paper",
+            "arch": row["student"],
+            "method": row["axes"].get("method") or _method(str(row["cell"])),
+        }
+        for row in document["rows"]
+        if row.get("reported") is not None
+    ]
     for row in (*told, *document["reported"]["rows"]):
         value, epsilon = number(row["value"]), row.get("epsilon")
         if value is None or not isinstance(epsilon, int | float):
@@ -128,12 +138,30 @@ class Plots:
         variants: dict[tuple[str, str, str], list[Line]] = {}
         for line in ours:
             variants.setdefault((line.method, line.public, line.settings), []).append(line)
-        series = [Series(key[0], [_point(line, line.epsilon, measure) for line in found], self.styles[key[0]],
-                         dashed=bool(key[1])) for key, found in sorted(variants.items())]  # fmt: skip
+        series = [
+            Series(
+                key[0],
+                [_point(line, line.epsilon, measure) for line in found],
+                self.styles[key[0]],
+                dashed=bool(key[1]),
+            )
+            for key, found in sorted(variants.items())
+        ]
         theirs = [told for told in self.reported if told.data == ours[0].cells[0].inputs["data"] and told.fits(measure)]
         series += [self._hollow(told) for told in theirs]
-        rows = [("measured", line.method, line.public, line.settings, line.epsilon, line.means[measure].value,
-                 line.means[measure].error, line.means[measure].repeats) for line in ours]  # fmt: skip
+        rows = [
+            (
+                "measured",
+                line.method,
+                line.public,
+                line.settings,
+                line.epsilon,
+                line.means[measure].value,
+                line.means[measure].error,
+                line.means[measure].repeats,
+            )
+            for line in ours
+        ]
         rows += [(f"reported by {told.by}", told.method, "", "", told.epsilon, told.value, None, 0) for told in theirs]
         title = f"{measure} against epsilon"
         also = " Dashed lines have help from public data." if any(line.public for line in ours) else ""
@@ -142,10 +170,13 @@ class Plots:
         highest = f"the highest mean is {best.means[measure].shown}, of {best.name}"
         label = f"{title} on {data}: {len(variants)} lines; {highest}."
         return Figure(
-            f"accuracy {measure} {data}", title, f"Means over repeats with their standard errors.{also}",
-            lines(series, x=EPSILON, y=Axis("accuracy", low=0.0), label=label), legend(series),
+            f"accuracy {measure} {data}",
+            title,
+            f"Means over repeats with their standard errors.{also}",
+            lines(series, x=EPSILON, y=Axis("accuracy", low=0.0), label=label),
+            legend(series),
             csv_text(("by", "method", "public", "settings", "epsilon", measure, "standard_error", "repeats"), rows),
-        )  # fmt: skip
+        )
 
     def _hollow(self, told: Reported) -> Series:
         note = f"reported by {told.by}: {told.method or 'a method'}, epsilon {told.epsilon:g}, {shown(told.value)}"
@@ -172,11 +203,29 @@ class Plots:
         direction = self.board.better.get(measure)
         x = Axis(f"{measure}" + (f" ({direction} is better)" if direction else ""))
         title = f"{utility} against {measure}"
-        rows = [(line.method, line.public, line.settings, line.epsilon, line.means[measure].value,
-                 line.means[measure].error, line.means[utility].value, line.means[utility].error)
-                for line in ours]  # fmt: skip
-        head = ("method", "public", "settings", "epsilon", measure, f"{measure} standard error", utility,
-                f"{utility} standard error")  # fmt: skip
+        rows = [
+            (
+                line.method,
+                line.public,
+                line.settings,
+                line.epsilon,
+                line.means[measure].value,
+                line.means[measure].error,
+                line.means[utility].value,
+                line.means[utility].error,
+            )
+            for line in ours
+        ]
+        head = (
+            "method",
+            "public",
+            "settings",
+            "epsilon",
+            measure,
+            f"{measure} standard error",
+            utility,
+            f"{utility} standard error",
+        )
         sentence = f"One mark for each line of the table. The best corner is the upper {_corner(direction)} one."
         label = f"{title} on {data}: {len(ours)} marks of {len(series)} methods."
         svg = scatter(series, x=x, y=Axis(utility), label=label)
@@ -215,9 +264,14 @@ class Plots:
         chart = [Bar(printable(method), value) for method, value in means.items()]
         label = f"{title} on {data}: " + ", ".join(f"{method} {text(value)}" for method, value in means.items())
         rows = [(method, means[method], len(values)) for method, values in of_method.items()]
-        return Figure(f"{name} {data}", f"{title} ({unit})", "Mean over all cells of the method.",
-                      bars(chart, label=label, most=max(max(means.values()), 1e-9), digits=".4g"), "",
-                      csv_text(("method", name, "cells"), rows))  # fmt: skip
+        return Figure(
+            f"{name} {data}",
+            f"{title} ({unit})",
+            "Mean over all cells of the method.",
+            bars(chart, label=label, most=max(max(means.values()), 1e-9), digits=".4g"),
+            "",
+            csv_text(("method", name, "cells"), rows),
+        )
 
     def _with(self, data: str, measure: str) -> list[Line]:
         return [line for line in self.board.lines if line.data == data and measure in line.means]
@@ -263,5 +317,6 @@ def curve_of_delta(profile: Sequence[tuple[float, float]], *, epsilon: float, de
     )
     svg = lines(series, x=Axis("epsilon", low=0.0), y=Axis("delta (logarithmic)", log=True), label=label)
     sentence = "Each point is a guarantee of this release: with that epsilon, except with probability delta."
-    return Figure("curve", "The curve delta(epsilon)", sentence, svg, legend(series),
-                  csv_text(("epsilon", "delta"), profile))  # fmt: skip
+    return Figure(
+        "curve", "The curve delta(epsilon)", sentence, svg, legend(series), csv_text(("epsilon", "delta"), profile)
+    )

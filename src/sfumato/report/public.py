@@ -56,11 +56,17 @@ def write_public_page(release: Path, out: Path) -> Path:
     page = _page(release)
     home = out.absolute().parent.resolve()
     if release.resolve() in (home, *home.parents):
-        raise UsageError("Expected a place outside of the release for its page, which is no part of it.", where=out,
-                         fix="choose another file")  # fmt: skip
+        raise UsageError(
+            "Expected a place outside of the release for its page, which is no part of it.",
+            where=out,
+            fix="choose another file",
+        )
     if out.is_dir() or not home.is_dir():
-        raise UsageError("Expected the name of a file in a folder that exists for the page.", where=out,
-                         fix="choose another file, such as release.html")  # fmt: skip
+        raise UsageError(
+            "Expected the name of a file in a folder that exists for the page.",
+            where=out,
+            fix="choose another file, such as release.html",
+        )
     _write(out, page.encode())
     return out
 
@@ -77,8 +83,14 @@ def _write(out: Path, contents: bytes) -> None:
 def _page(release: Path) -> str:
     certificate = _certificate(release)
     # Every text on the page passes `printable` and is escaped, whoever wrote it and wherever it stands.
-    room = Environment(loader=FileSystemLoader(Path(__file__).parent), undefined=StrictUndefined, autoescape=True,
-                       trim_blocks=True, lstrip_blocks=True, finalize=printable)  # fmt: skip
+    room = Environment(
+        loader=FileSystemLoader(Path(__file__).parent),
+        undefined=StrictUndefined,
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=printable,
+    )
     room.filters.update(count=lambda n: f"{n:,}", plural=lambda n, word: f"{n:,} {word}{'' if n == 1 else 's'}")
     card = layout.read_regular(release / layout.CARD, most=1 << 20).decode("utf-8")
     picture = layout.read_regular(release / layout.PREVIEW, most=1 << 26)
@@ -107,8 +119,11 @@ def _certificate(release: Path) -> Certificate:
     certificate = read_certificate(release)
     for check in (*check_files(release), *check_pictures(release, certificate)):
         if not check.ok:
-            raise VerificationFailed(f"Expected a release whose files hold together, got: {check.detail}.",
-                                     where=release, fix="run `sfumato verify` to see all problems")  # fmt: skip
+            raise VerificationFailed(
+                f"Expected a release whose files hold together, got: {check.detail}.",
+                where=release,
+                fix="run `sfumato verify` to see all problems",
+            )
     return certificate
 
 

@@ -31,12 +31,18 @@ LARGEST = 64 << 20  # bytes of a preview
 SECTIONS = {
     "accuracy": ("Accuracy against epsilon", "How much does privacy cost? Further to the left is more private."),
     "fidelity": ("Fidelity against utility", "Does what looks real also teach? Often it does not."),
-    "privacy": ("Privacy under attack against utility", "What attackers get out of a release, against what it is good "
-                "for. Silence of an attack proves nothing; the guarantee does."),
-    "classes": ("By class and by group", "Who is served worse? A mean hides it. The first lines of each epsilon are "
-                "here, the others on the pages of their cells."),
+    "privacy": (
+        "Privacy under attack against utility",
+        "What attackers get out of a release, against what it is good "
+        "for. Silence of an attack proves nothing; the guarantee does.",
+    ),
+    "classes": (
+        "By class and by group",
+        "Who is served worse? A mean hides it. The first lines of each epsilon are "
+        "here, the others on the pages of their cells.",
+    ),
     "cost": ("Time and memory", "What a release takes to make."),
-}  # fmt: skip
+}
 
 
 def write_site(store: Path, out: Path, *, totals: Mapping[str, Mapping[str, Any]] | None = None) -> Path:
@@ -45,8 +51,11 @@ def write_site(store: Path, out: Path, *, totals: Mapping[str, Mapping[str, Any]
     `totals` says for each private data set what all its cells cost together: cells, epsilon, delta, tuning.
     """
     if not (store / "cells").is_dir():
-        raise UsageError("Expected a store of cells, got something else.", where=store,
-                         fix="name the folder that `sfumato run` wrote to")  # fmt: skip
+        raise UsageError(
+            "Expected a store of cells, got something else.",
+            where=store,
+            fix="name the folder that `sfumato run` wrote to",
+        )
     target = out.absolute()
     _refuse_strangers(target)
     command = printable(shlex.join(["sfumato", "report", str(store), "--out", str(out)]))
@@ -70,8 +79,11 @@ def _refuse_strangers(target: Path) -> None:
     if not os.path.lexists(target) or ((target / MARKER).is_file() and not target.is_symlink()):
         return
     if target.is_symlink() or not target.is_dir() or any(target.iterdir()):
-        raise UsageError("Expected a new folder or an older report for --out, got something else.", where=target,
-                         fix="choose another --out")  # fmt: skip
+        raise UsageError(
+            "Expected a new folder or an older report for --out, got something else.",
+            where=target,
+            fix="choose another --out",
+        )
 
 
 def _put(work: Path, target: Path) -> None:
@@ -94,8 +106,9 @@ class _Site:
         self.folder, self.store, self.command = folder, store, command
         self.board = read_board(store)
         self.plots = Plots(self.board, read_reported(store))
-        self.room = Environment(loader=FileSystemLoader(Path(__file__).parent), undefined=StrictUndefined,
-                                autoescape=True, trim_blocks=True)  # fmt: skip
+        self.room = Environment(
+            loader=FileSystemLoader(Path(__file__).parent), undefined=StrictUndefined, autoescape=True, trim_blocks=True
+        )
         self.files: set[str] = set()
 
     def write(self, totals: Mapping[str, Mapping[str, Any]]) -> None:
@@ -103,8 +116,12 @@ class _Site:
             (self.folder / name).mkdir()
         (self.folder / "PRIVATE").write_text(NOTICE, "utf-8")
         (self.folder / MARKER).write_text(json.dumps({"sfumato": version("sfumato")}) + "\n", "utf-8")
-        previews = {cell.digest: picture for line in self.board.lines for cell in line.cells
-                    if (picture := self._preview(cell, line)) is not None}  # fmt: skip
+        previews = {
+            cell.digest: picture
+            for line in self.board.lines
+            for cell in line.cells
+            if (picture := self._preview(cell, line)) is not None
+        }
         template = self.room.get_template("cell.html.jinja")
         for line in self.board.lines:
             for cell in line.cells:
@@ -124,8 +141,14 @@ class _Site:
         (self.folder / "previews" / f"{cell.digest}.png").write_bytes(picture)
         alt = f"Samples of {line.name} on {line.data} at epsilon {line.epsilon:g}, a row for each class"
         caption = ", ".join(filter(None, (line.name, line.settings)))
-        return {"src": f"previews/{cell.digest}.png", "width": width, "height": height, "alt": alt,
-                "caption": caption, "digest": cell.digest}  # fmt: skip
+        return {
+            "src": f"previews/{cell.digest}.png",
+            "width": width,
+            "height": height,
+            "alt": alt,
+            "caption": caption,
+            "digest": cell.digest,
+        }
 
     def _index(self, previews: Mapping[str, Document], totals: Mapping[str, Mapping[str, Any]]) -> Document:
         board, columns = self.board, _columns(self.board)
@@ -159,9 +182,14 @@ class _Site:
         if name == "classes":
             bars = self.plots.grouped(data)
             look = _middle(sorted({epsilon for _, epsilon, _ in bars})) if bars else None
-            grouped = [{"title": f"{title}, epsilon {epsilon:g}", "open": epsilon == look and title == bars[0][0],
-                        "figures": [self._linked(figure) for figure in figures]}
-                       for title, epsilon, figures in bars]  # fmt: skip
+            grouped = [
+                {
+                    "title": f"{title}, epsilon {epsilon:g}",
+                    "open": epsilon == look and title == bars[0][0],
+                    "figures": [self._linked(figure) for figure in figures],
+                }
+                for title, epsilon, figures in bars
+            ]
             return {"title": data, "first": [], "more": grouped} if grouped else None
         found = {"accuracy": self.plots.accuracy, "cost": self.plots.cost}.get(name)
         drawn = found(data) if found else self.plots.against(data, name)
@@ -172,8 +200,14 @@ class _Site:
 
     def _linked(self, figure: Figure) -> Document:
         href = self._file(figure.name, figure.csv)
-        return {"title": figure.title, "sentence": figure.sentence, "svg": figure.svg, "legend": figure.legend,
-                "href": href, "file": Path(href).name}  # fmt: skip
+        return {
+            "title": figure.title,
+            "sentence": figure.sentence,
+            "svg": figure.svg,
+            "legend": figure.legend,
+            "href": href,
+            "file": Path(href).name,
+        }
 
     def _file(self, name: str, text: str) -> str:
         """Data beside the page, under a name that is safe anywhere."""
@@ -189,17 +223,25 @@ class _Site:
         for line in self.board.lines:
             if (picture := previews.get(line.cells[0].digest)) is not None:
                 found.setdefault(line.data, {}).setdefault(line.epsilon, []).append(picture)
-        return [{"title": data, "galleries": [{"epsilon": f"{epsilon:g}", "pictures": pictures,
-                                               "open": epsilon == _middle(list(of_epsilon))}
-                                              for epsilon, pictures in of_epsilon.items()]}
-                for data, of_epsilon in found.items()]  # fmt: skip
+        return [
+            {
+                "title": data,
+                "galleries": [
+                    {"epsilon": f"{epsilon:g}", "pictures": pictures, "open": epsilon == _middle(list(of_epsilon))}
+                    for epsilon, pictures in of_epsilon.items()
+                ],
+            }
+            for data, of_epsilon in found.items()
+        ]
 
     def _totals(self, totals: Mapping[str, Mapping[str, Any]]) -> Document | None:
         if not totals:
             return None
         head = list(dict.fromkeys(name for told in totals.values() for name in told))
-        rows = [{"data": printable(data), "cells": [_text(told.get(name, "")) for name in head]}
-                for data, told in totals.items()]  # fmt: skip
+        rows = [
+            {"data": printable(data), "cells": [_text(told.get(name, "")) for name in head]}
+            for data, told in totals.items()
+        ]
         text = csv_text(("private data", *head), [(d, *(t.get(n, "") for n in head)) for d, t in totals.items()])
         return {"head": ["private data", *head], "rows": rows, "href": self._file("together", text)}
 
@@ -208,8 +250,10 @@ def _lead(board: Board) -> str:
     if not board.lines:
         return "No cell of this store is finished yet."
     private = sum(line.level == "certified" for line in board.lines)
-    return (f"{len(board.lines)} lines, {private} of them with a certified guarantee. Compare only what has the same "
-            "data and the same epsilon; what differs by less than its errors does not differ.")  # fmt: skip
+    return (
+        f"{len(board.lines)} lines, {private} of them with a certified guarantee. Compare only what has the same "
+        "data and the same epsilon; what differs by less than its errors does not differ."
+    )
 
 
 def _tiles(board: Board) -> list[Document]:
@@ -219,10 +263,13 @@ def _tiles(board: Board) -> list[Document]:
 
     waiting = f"{board.unfinished} not finished" if board.unfinished else "all finished"
     seconds = sum(line.seconds.value * line.seconds.repeats for line in board.lines if line.seconds)
-    told = [("cells", (f"{len(board.cells):,}", waiting)), ("methods", several(line.method for line in board.lines)),
-            ("private data sets", several(line.data for line in board.lines)),
-            ("epsilons", several(f"{line.epsilon:g}" for line in board.lines)),
-            ("time for releases", (duration(seconds), "all cells together"))]  # fmt: skip
+    told = [
+        ("cells", (f"{len(board.cells):,}", waiting)),
+        ("methods", several(line.method for line in board.lines)),
+        ("private data sets", several(line.data for line in board.lines)),
+        ("epsilons", several(f"{line.epsilon:g}" for line in board.lines)),
+        ("time for releases", (duration(seconds), "all cells together")),
+    ]
     return [{"label": label, "value": value, "note": printable(note)} for label, (value, note) in told]
 
 
@@ -232,9 +279,15 @@ def _columns(board: Board) -> list[Document]:
     columns = [{**plain, "label": name, "numeric": name in ("epsilon", "guarantee")} for name in names]
     for name in board.measures:
         better = board.better.get(name, "")
-        columns.append({"label": name, "numeric": True, "first": "ascending" if better == "lower" else "descending",
-                        "arrow": {"higher": "↑", "lower": "↓"}.get(better, ""),
-                        "hint": better and f"{better} is better"})  # fmt: skip
+        columns.append(
+            {
+                "label": name,
+                "numeric": True,
+                "first": "ascending" if better == "lower" else "descending",
+                "arrow": {"higher": "↑", "lower": "↓"}.get(better, ""),
+                "hint": better and f"{better} is better",
+            }
+        )
     costs = [
         {**plain, "label": name, "numeric": True, "hint": "of making a release"} for name in ("time", "peak memory")
     ]
@@ -243,13 +296,23 @@ def _columns(board: Board) -> list[Document]:
 
 def _row(line: Line, board: Board) -> Document:
     numbers = [_cell(line.means.get(name)) for name in board.measures]
-    numbers += [None if mean is None else {"value": f"{mean.value:.6g}", "text": text(mean.value), "error": ""}
-                for mean, text in ((line.seconds, duration), (line.peak_mb, memory))]  # fmt: skip
-    return {"data": line.data, "method": printable(line.method), "epsilon": f"{line.epsilon:g}",
-            "epsilon_value": "Infinity" if math.isinf(line.epsilon) else f"{line.epsilon:.17g}", "level": line.level,
-            "level_rank": LEVELS.index(line.level), "public": printable(line.public), "settings": line.settings,
-            "used": "yes" if line.public else "no", "numbers": numbers,
-            "cells": [cell.digest for cell in line.cells]}  # fmt: skip
+    numbers += [
+        None if mean is None else {"value": f"{mean.value:.6g}", "text": text(mean.value), "error": ""}
+        for mean, text in ((line.seconds, duration), (line.peak_mb, memory))
+    ]
+    return {
+        "data": line.data,
+        "method": printable(line.method),
+        "epsilon": f"{line.epsilon:g}",
+        "epsilon_value": "Infinity" if math.isinf(line.epsilon) else f"{line.epsilon:.17g}",
+        "level": line.level,
+        "level_rank": LEVELS.index(line.level),
+        "public": printable(line.public),
+        "settings": line.settings,
+        "used": "yes" if line.public else "no",
+        "numbers": numbers,
+        "cells": [cell.digest for cell in line.cells],
+    }
 
 
 def _cell(mean: Mean | None) -> Document | None:
@@ -269,11 +332,13 @@ def _filters(board: Board) -> list[Document]:
         {"label": "Data", "name": "data", "options": options(sorted(line.data for line in lines))},
         {"label": "Epsilon", "name": "epsilon", "options": options(f"{epsilon:g}" for epsilon in epsilons)},
         {"label": "Method", "name": "method", "options": options(sorted(printable(line.method) for line in lines))},
-        {"label": "Public data", "name": "public", "options": [{"value": "no", "text": "not used"},
-                                                               {"value": "yes", "text": "used"}]},
-        {"label": "Guarantee", "name": "level",
-         "options": options(level for level in LEVELS if level in levels)},
-    ]  # fmt: skip
+        {
+            "label": "Public data",
+            "name": "public",
+            "options": [{"value": "no", "text": "not used"}, {"value": "yes", "text": "used"}],
+        },
+        {"label": "Guarantee", "name": "level", "options": options(level for level in LEVELS if level in levels)},
+    ]
 
 
 def _board_csv(board: Board) -> str:
@@ -281,8 +346,15 @@ def _board_csv(board: Board) -> str:
     head += [name for measure in board.measures for name in (measure, f"{measure} standard error")]
     rows = []
     for line in board.lines:
-        row: list[object] = [line.data, line.method, line.public, line.epsilon, line.settings, line.level,
-                             len(line.cells)]  # fmt: skip
+        row: list[object] = [
+            line.data,
+            line.method,
+            line.public,
+            line.epsilon,
+            line.settings,
+            line.level,
+            len(line.cells),
+        ]
         for measure in board.measures:
             mean = line.means.get(measure)
             row += ["", ""] if mean is None else [mean.value, mean.error]

@@ -186,8 +186,11 @@ class Compared:
         self, name: str, value: float, standard_error: float, *, higher_is_better: bool, error_is: str, **details: Any
     ) -> Score:
         """A score against training images, named after the extractor; the details say of how many images."""
-        sizes = {"compared_with": "training images", "synthetic_images": len(self.ours),
-                 "real_images": len(self.theirs)}  # fmt: skip
+        sizes = {
+            "compared_with": "training images",
+            "synthetic_images": len(self.ours),
+            "real_images": len(self.theirs),
+        }
         told = {**sizes, **details, "standard_error_is": error_is}
         return Score(f"{name}[{self.by.name}]", value, standard_error, higher_is_better, (self.seed,), told)
 

@@ -120,8 +120,12 @@ def prediction_bias(counts: Tensor) -> float:
 
 def table(counts: Tensor, *, names: Sequence[str], classes: Sequence[str]) -> dict[str, Any]:
     """Every count and rate by group and class; None where there is nothing to count."""
-    rates = {"recall": recall, "false_positive_rate": false_positive_rate, "precision": precision,
-             "selection_rate": selection_rate}  # fmt: skip
+    rates = {
+        "recall": recall,
+        "false_positive_rate": false_positive_rate,
+        "precision": precision,
+        "selection_rate": selection_rate,
+    }
     computed = {name: rate(counts) for name, rate in rates.items()}
     of_group, of_class, given = accuracy(counts), counts.sum(2), counts.sum(1)
     return {

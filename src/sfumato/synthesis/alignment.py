@@ -68,9 +68,17 @@ def size_loss(images: Tensor, form: Form) -> Tensor:
 
 
 def align(
-    images: Tensor, targets: Tensor, teacher: Teacher, goal: Goal, *, steps: int, rate: float = 0.1,
-    weights: Weights | None = None, form: Form = "code", draw: torch.Generator,
-) -> tuple[Tensor, list[dict[str, float]]]:  # fmt: skip
+    images: Tensor,
+    targets: Tensor,
+    teacher: Teacher,
+    goal: Goal,
+    *,
+    steps: int,
+    rate: float = 0.1,
+    weights: Weights | None = None,
+    form: Form = "code",
+    draw: torch.Generator,
+) -> tuple[Tensor, list[dict[str, float]]]:
     """One batch of images after `steps` steps, and the value of each loss before every step.
 
     Only pixels move: the teacher is frozen. As in the code, each step shows the teacher the batch shifted and

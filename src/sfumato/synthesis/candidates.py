@@ -106,9 +106,13 @@ class Pipeline:
         large = F.interpolate(images.expand(-1, 3, -1, -1), size=(self.side, self.side), mode="bilinear")
         seed = int(torch.randint(2**31, (1,), generator=draw))
         answer = self.pipeline(
-            prompt=[self.prompt] * len(images), image=large, strength=min(1.0, max(degree, 1 / self.steps)),
-            num_inference_steps=self.steps, generator=Generator().manual_seed(seed), output_type="pt",
-        )  # fmt: skip
+            prompt=[self.prompt] * len(images),
+            image=large,
+            strength=min(1.0, max(degree, 1 / self.steps)),
+            num_inference_steps=self.steps,
+            generator=Generator().manual_seed(seed),
+            output_type="pt",
+        )
         made: Tensor = answer.images
         return made
 

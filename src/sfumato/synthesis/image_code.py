@@ -51,8 +51,9 @@ class ImageCode:
         self.bands = torch.cat(bands)  # which ring of frequencies of which field each number belongs to
 
     def encode(self, image: Tensor) -> Tensor:  # (c, h, w) in [0, 1] -> (length,)
-        fields = zip(self._fields(1 - image if self.inverted else image), self.centres, self.down, self.across,
-                     strict=True)  # fmt: skip
+        fields = zip(
+            self._fields(1 - image if self.inverted else image), self.centres, self.down, self.across, strict=True
+        )
         return torch.cat([(down @ (field - centre) @ across.T).flatten() for field, centre, down, across in fields])
 
     def decode(self, codes: Tensor) -> Tensor:  # (n, length) -> (n, c, h, w) in [0, 1]

@@ -35,8 +35,16 @@ class Course:
 
     def __post_init__(self) -> None:
         most = 1_000_000
-        expect_within(self, steps=(1, most), batch=(1, most), learning_rate=(1e-9, 100), latent=(1, most),
-                      hidden=(1, most), codes=(1, most), drafts=(1, 1_000))  # fmt: skip
+        expect_within(
+            self,
+            steps=(1, most),
+            batch=(1, most),
+            learning_rate=(1e-9, 100),
+            latent=(1, most),
+            hidden=(1, most),
+            codes=(1, most),
+            drafts=(1, 1_000),
+        )
 
     @classmethod
     def of(cls, method: Any) -> Self:
@@ -75,9 +83,14 @@ def paint_pixels(spec: Spec, course: Course, distance: Distance, *, draw: torch.
 
 
 def _train(
-    painter: PatchGenerator | PixelTable, course: Course, distance: Distance, *, classes: int,
-    draw: torch.Generator, what: str,
-) -> None:  # fmt: skip
+    painter: PatchGenerator | PixelTable,
+    course: Course,
+    distance: Distance,
+    *,
+    classes: int,
+    draw: torch.Generator,
+    what: str,
+) -> None:
     optimizer = torch.optim.Adam(painter.parameters(), lr=course.learning_rate, betas=(0.9, 0.99))
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, course.rate)
     labels = torch.arange(classes).repeat_interleave(max(8, course.batch // classes))
@@ -121,9 +134,14 @@ class Paintings:
     """
 
     def __init__(
-        self, painter: PatchGenerator | PixelTable, classes: tuple[str, ...], likeness: Likeness, *, drafts: int,
+        self,
+        painter: PatchGenerator | PixelTable,
+        classes: tuple[str, ...],
+        likeness: Likeness,
+        *,
+        drafts: int,
         seed: int,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._painter, self._classes, self.likeness = painter, classes, likeness
         self._drafts, self._draw = drafts, torch.Generator().manual_seed(seed)
 

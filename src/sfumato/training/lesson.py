@@ -17,11 +17,24 @@ Subset = Literal["data", "transfer", "all"]  # the folders of a release
 FULL_PRICE = 32 * 32  # pixels; a larger image counts as several against the bound on work
 # How much less a network sees in a short lesson: measured, so that one lasts minutes (a ResNet half an hour).
 PRICES = {
-    "resnet18": 10, "resnet34": 20, "vgg11": 5, "mobilenet-v2": 5, "shufflenet-v2": 5,
-    "mlp": 2, "lenet": 4, "resnet8": 5, "wrn-10-2": 10, "resnext-11": 8,
+    "resnet18": 10,
+    "resnet34": 20,
+    "vgg11": 5,
+    "mobilenet-v2": 5,
+    "shufflenet-v2": 5,
+    "mlp": 2,
+    "lenet": 4,
+    "resnet8": 5,
+    "wrn-10-2": 10,
+    "resnext-11": 8,
     # By their multiplications, not measured: a GPU's work.
-    "resnet110": 10, "resnet164": 15, "wrn-40-4": 25, "resnext29-8x64": 100, "wrn-28-10": 100, "resnext28-8x64": 100,
-}  # fmt: skip
+    "resnet110": 10,
+    "resnet164": 15,
+    "wrn-40-4": 25,
+    "resnext29-8x64": 100,
+    "wrn-28-10": 100,
+    "resnext28-8x64": 100,
+}
 # Learn labels in batches of 128 at a higher rate as well as in more steps.
 QUICK = ("mlp", "resnet8", "wrn-10-2", "resnext-11")
 
@@ -92,8 +105,16 @@ class Lesson:
     @classmethod
     def paper(cls, arch: str = "resnet18", **changes: Any) -> Self:
         """DP-ImgSyn's student: SGD for 200 epochs, the rate cut to a tenth at 120, 150 and 180; hours."""
-        settings = {"loss": "kl", "optimizer": "sgd", "rate": 0.1, "falls": (0.6, 0.75, 0.9), "weight_decay": 1e-4,
-                    "least_batches": 1, "max_epochs": 200.0, "images_seen": math.inf}  # fmt: skip
+        settings = {
+            "loss": "kl",
+            "optimizer": "sgd",
+            "rate": 0.1,
+            "falls": (0.6, 0.75, 0.9),
+            "weight_decay": 1e-4,
+            "least_batches": 1,
+            "max_epochs": 200.0,
+            "images_seen": math.inf,
+        }
         return cls(**{"arch": arch, **settings, **changes})
 
     @classmethod
@@ -103,11 +124,23 @@ class Lesson:
         Theirs are judged with averaged weights but with the batch statistics of the last step, which fit other
         weights; here the statistics are averaged with the weights.
         """
-        settings: dict[str, Any] = {"optimizer": "adam", "rate": 0.01, "falls": (0.4, 0.8), "weight_decay": 0.0,
-                                    "batch": 256, "max_epochs": 50.0}  # fmt: skip
+        settings: dict[str, Any] = {
+            "optimizer": "adam",
+            "rate": 0.01,
+            "falls": (0.4, 0.8),
+            "weight_decay": 0.0,
+            "batch": 256,
+            "max_epochs": 50.0,
+        }
         if colour:
-            settings = {"optimizer": "sgd", "rate": 0.1, "falls": (0.3, 0.6, 0.9), "weight_decay": 5e-4,
-                        "batch": 126, "max_epochs": 200.0}  # fmt: skip
+            settings = {
+                "optimizer": "sgd",
+                "rate": 0.1,
+                "falls": (0.3, 0.6, 0.9),
+                "weight_decay": 5e-4,
+                "batch": 126,
+                "max_epochs": 200.0,
+            }
         settings |= {"fall": 0.2, "least_batches": 1, "images_seen": math.inf, "average": 0.9999}
         return cls(**{"arch": arch, **settings, **changes})
 
@@ -118,11 +151,24 @@ class Lesson:
         The perceptron's penalty of 0.01 is divided by the batch of 200, as scikit-learn does with its alpha. The
         batch of the convolutional one is ours, and pixels are scaled to [-1, 1] and not by MNIST's mean.
         """
-        settings: dict[str, Any] = {"optimizer": "sgd", "rate": 0.05, "falls": (0.8,), "weight_decay": 1e-4,
-                                    "batch": 128, "max_epochs": 50.0}  # fmt: skip
+        settings: dict[str, Any] = {
+            "optimizer": "sgd",
+            "rate": 0.05,
+            "falls": (0.8,),
+            "weight_decay": 1e-4,
+            "batch": 128,
+            "max_epochs": 50.0,
+        }
         if arch == "mlp":
-            settings = {"optimizer": "adam", "rate": 1e-3, "falls": (), "weight_decay": 0.01 / 200,
-                        "batch": 200, "max_epochs": 1000.0, "patience": 10}  # fmt: skip
+            settings = {
+                "optimizer": "adam",
+                "rate": 1e-3,
+                "falls": (),
+                "weight_decay": 0.01 / 200,
+                "batch": 200,
+                "max_epochs": 1000.0,
+                "patience": 10,
+            }
         settings |= {"least_batches": 1, "images_seen": math.inf}
         return cls(**{"arch": arch, **settings, **changes})
 
