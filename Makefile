@@ -50,7 +50,7 @@ check: .venv/ready
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python checks/boundary.py
-	$(BIN)/python checks/sizes.py
+	$(BIN)/python checks/modules.py
 
 bench: .venv/ready
 	$(BIN)/python benchmarks/dp_merf.py

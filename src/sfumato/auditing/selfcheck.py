@@ -179,7 +179,7 @@ class _WatchedLedger(Ledger):
         super().__init__(budget, path)
         self._order, self._path = order, path
 
-    def charge(self, mechanism: Mechanism, *, purpose: str) -> Charge:
+    def charge(self, mechanism: Mechanism, *, purpose: str = "") -> Charge:
         charge = super().charge(mechanism, purpose=purpose)
         self._order.append("charge" if purpose in self._path.read_text() else "charge in memory only")
         return charge

@@ -86,8 +86,14 @@ class Ledger:
         before = [c.mechanism for c in self._charges[: self._walked]]
         return calibrate(mechanisms, epsilon=self.budget.epsilon, delta=self.budget.delta, spent=before)
 
-    def charge(self, mechanism: Mechanism, *, purpose: str) -> Charge:
-        """Pay for all rounds at once; what a killed run has paid already is not paid again."""
+    def charge(self, mechanism: Mechanism, *, purpose: str = "") -> Charge:
+        """Pay for all rounds at once; what a killed run has paid already is not paid again.
+
+        The purpose is that of the mechanism, unless another one is given.
+        """
+        purpose = purpose or mechanism.purpose
+        if not purpose:
+            raise UsageError("Expected a purpose for a question, got none.", fix="say what it is asked for")
         if self._walked < len(self._charges):
             return self._walk_again(mechanism, purpose)
         if mechanism.noise_multiplier is None:

@@ -28,6 +28,7 @@ class Mechanism(ABC):
     rounds: int = 1
     noise_multiplier: float | None = None
     share: float = 1.0
+    purpose: str = ""  # what the question is asked for, as a phrase that anyone understands; it is published
 
     def __post_init__(self) -> None:
         if not (isinstance(self.rounds, int) and 1 <= self.rounds <= 10**8):

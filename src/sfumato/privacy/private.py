@@ -57,7 +57,7 @@ class PrivateImages:
             return _handle(cls(), ShardedVault(records, noise=noise, tape=tape), ledger)
         return _handle(cls(), Vault(records, folder=folder, noise=noise, tape=tape), ledger)
 
-    def open(self, mechanism: GaussianSum, *, purpose: str, microbatch: int | None = None) -> Query:
+    def open(self, mechanism: GaussianSum, *, purpose: str = "", microbatch: int | None = None) -> Query:
         """Pay for all rounds of a sum, then get the question to ask."""
         vault = unlock(self)
         return _bind(Query(self.spec, self.ledger, _pay(self.ledger, vault, mechanism, purpose), microbatch), vault)
@@ -69,14 +69,14 @@ class PrivateImages:
             raise UsageError("Expected images to map, got features.", fix="compose the two maps")
         return _handle(PrivateImages(), vault.derive(feature), self.ledger)
 
-    def choose(self, mechanism: NoisyChoice, *, purpose: str, score: Contribution) -> int:
+    def choose(self, mechanism: NoisyChoice, *, purpose: str = "", score: Contribution) -> int:
         """Pay, then pick the best of the candidates: `score` gives each a number in [0, 1] for one record."""
         from sfumato.privacy.selection import choose
 
         vault = unlock(self)
         return choose(vault, self.ledger, _pay(self.ledger, vault, mechanism, purpose), score)
 
-    def teach(self, mechanism: ShardedAnswers, *, purpose: str, pupil: Pupil) -> Teachers:
+    def teach(self, mechanism: ShardedAnswers, *, purpose: str = "", pupil: Pupil) -> Teachers:
         """Pay for all answers, then raise teachers on disjoint shards."""
         from sfumato.privacy.teachers import Teachers
 

@@ -49,7 +49,7 @@ class FinishedLedger(Ledger):
         """Whether something was paid for, and every draw of it begun."""
         return bool(self._charges) and not any(map(self.unbegun, self._charges))
 
-    def charge(self, mechanism: Mechanism, *, purpose: str) -> Charge:
+    def charge(self, mechanism: Mechanism, *, purpose: str = "") -> Charge:
         if self._walked == len(self._charges):
             raise _unanswered()
         return super().charge(mechanism, purpose=purpose)
