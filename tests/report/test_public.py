@@ -320,7 +320,7 @@ def test_it_depends_on_the_bytes_of_the_release_alone(release: Path, tmp_path: P
         assert not re.search(rf"\b{re.escape(told)}\b", words(first.decode()))
     loaded = done.stdout
     assert "sfumato.release.certificate" in loaded
-    for room in ("bench", "data", "privacy", "methods", "metrics", "attacks", "networks"):
+    for room in ("making", "judging", "experiments", "data", "privacy", "methods", "metrics", "attacks", "networks"):
         assert f"'sfumato.{room}" not in loaded
     assert "'torch" not in loaded
 

@@ -62,12 +62,12 @@ def test_an_honest_file_passes_the_lint() -> None:
 @pytest.mark.parametrize(
     ("call", "room", "refused"),
     [
-        ("torch.load(file, weights_only=True)", "networks", False),
+        ("torch.load(file, weights_only=True)", "statistics", False),
         ("torch.load(file, weights_only=True)", "methods", True),
-        ("torch.load(file, weights_only=False)", "networks", True),
-        ("torch.load(file, weights_only=trusted)", "networks", True),
-        ("torch.load(file)", "networks", True),
-        ("torch.save(file, weights_only=True)", "networks", True),
+        ("torch.load(file, weights_only=False)", "statistics", True),
+        ("torch.load(file, weights_only=trusted)", "statistics", True),
+        ("torch.load(file)", "statistics", True),
+        ("torch.save(file, weights_only=True)", "statistics", True),
     ],
 )
 def test_only_published_weights_are_unpickled_and_only_safely(
@@ -84,7 +84,7 @@ def test_only_published_weights_are_unpickled_and_only_safely(
         ("pickle", "privacy", "gloo_crew.py", True),
         ("cloudpickle", "privacy", "tape.py", True),
         ("cloudpickle", "methods", "gloo_crew.py", True),
-        ("cloudpickle", "bench", "gloo_crew.py", True),
+        ("cloudpickle", "judging", "gloo_crew.py", True),
     ],
 )
 def test_functions_travel_between_our_own_processes_alone(
