@@ -58,6 +58,7 @@ bench: .venv/ready
 	$(BIN)/python benchmarks/judge.py
 	$(BIN)/python benchmarks/report.py
 	$(BIN)/python benchmarks/scale.py
+	$(BIN)/python benchmarks/threads.py
 
 docs: .venv/ready
 	$(BIN)/python docs/build.py

@@ -8,6 +8,10 @@ from typing import Any
 
 import hypothesis
 import pytest
+
+import sfumato  # noqa: F401 - sets OpenMP up, which must come before torch
+
+# isort: split
 import torch
 
 torch.set_num_threads(1)

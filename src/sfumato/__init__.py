@@ -5,6 +5,10 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from sfumato.openmp import let_threads_sleep
+
+let_threads_sleep()  # before anything here can import torch
+
 if TYPE_CHECKING:
     from sfumato.auditing.audit import audit_method
     from sfumato.auditing.selfcheck import selfcheck
