@@ -15,6 +15,8 @@ import torch
 
 from sfumato.privacy import GaussianSum, Mechanism, epsilon_pld, epsilon_rdp, profile
 from sfumato.release import Certificate, statements
+from sfumato.release.card import render_card
+from sfumato.release.certificate import parse_certificate
 from sfumato.values import Images
 
 CLASSES = ("zero", "T-shirt/top", "../../up")
@@ -83,6 +85,12 @@ def edit_certificate(folder: Path, change: Callable[[dict[str, Any]], object]) -
     values = json.loads(path.read_text("utf-8"))
     change(values)
     path.write_text(json.dumps(values, sort_keys=True, indent=2, ensure_ascii=False) + "\n", "utf-8")
+
+
+def renew_card(folder: Path) -> None:
+    """The card of an edited certificate."""
+    certificate = parse_certificate((folder / "certificate.json").read_bytes())
+    (folder / "README.md").write_text(render_card(certificate, folders=False), "utf-8")
 
 
 def edit_table(folder: Path, change: Callable[[Any], Any], *, subset: str = "data", **options: Any) -> None:

@@ -16,7 +16,7 @@ import pytest
 import torch
 
 from release.bombs import PICTURES, SHARDS, plant, png
-from release.making import edit_certificate, make_certificate, make_images, renew_sums
+from release.making import edit_certificate, make_certificate, make_images, renew_card, renew_sums
 from sfumato.errors import VerificationFailed
 from sfumato.release import layout, read_release, verify, write, write_release
 
@@ -58,6 +58,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         assert plant(folders[name], make()) < 100_000
         if name in PICTURES:
             edit_certificate(folders[name], lambda values: values["samples"].update(count=1))
+            renew_card(folders[name])
         renew_sums(folders[name])
     return dict(zip(folders, in_a_child(list(folders.values())), strict=True))
 
