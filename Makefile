@@ -1,9 +1,9 @@
-# Two commands do everything on a fresh machine: `make demo` and `make test`.
+# Two commands do everything on a fresh machine: `make demo` and `make test`; `make test-all` has the slow tests too.
 PYTHON ?= python3
 BIN := .venv/bin
 DATA ?= digits
 
-.PHONY: demo test check browser bench docs clean
+.PHONY: demo test test-all check browser bench docs clean
 .DEFAULT_GOAL := demo
 
 # torch comes first and pinned: a plain `torch` would pull gigabytes of CUDA
@@ -34,6 +34,9 @@ demo: .venv/ready
 	@echo "  demo.lab/scores.parquet             the same as a table (private)"
 
 test: .venv/ready check browser
+	$(BIN)/python -m pytest -n 2 -rs -m "not slow"
+
+test-all: .venv/ready check browser
 	$(BIN)/python -m pytest -n 2 -rs
 
 # Some tests open pages in Debian's Chromium. CI installs it; elsewhere they are skipped, and the last lines say so.

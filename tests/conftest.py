@@ -14,6 +14,8 @@ import sfumato  # noqa: F401 - sets OpenMP up, which must come before torch
 # isort: split
 import torch
 
+pytest_plugins = ("timing",)
+
 torch.set_num_threads(1)
 # the same examples in every run: a test that passes once passes always
 hypothesis.settings.register_profile("repeatable", derandomize=True, deadline=None)

@@ -224,6 +224,7 @@ def test_a_private_release_is_left_in_peace(private: Path) -> None:
     assert not list(lab.glob("*tmp*"))
 
 
+@pytest.mark.slow
 def test_the_full_panel_attacks_a_classifier_too(private: Path) -> None:
     scores = by_name(attack_release(private, "digits", panel="full"))
     on_student = [score for name, score in scores.items() if name.startswith("attack-student-")]

@@ -35,6 +35,7 @@ def check(result: dict) -> None:
     assert result["leftovers"] == [], result
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("method", "count"), [("dp-merf", 20), ("dp-imgsyn", 12)])
 def test_random_instants(method: str, count: int, tmp_path: Path) -> None:
     results = drive(tmp_path, method, "random", count)

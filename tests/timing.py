@@ -1,0 +1,108 @@
+"""Processor time of tests: the slowest are printed at the end, and the conformance of a method has a budget.
+
+A budget is in units of a fixed computation that is timed in the same process, so that a slow or busy machine does not
+break it: one unit takes about a second on two laptop-class cores.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Generator
+from typing import Any
+
+import pytest
+import torch
+
+BUDGET = 10.0  # units for all conformance tests of one method
+CONFORMANCE = "tests/conformance/test_methods.py::"
+PROCESSOR, UNIT = "processor time", "unit"
+
+
+def processor_time() -> float:
+    """Of this process and of the children that it has waited for."""
+    spent = os.times()
+    return spent.user + spent.system + spent.children_user + spent.children_system
+
+
+def measured_unit() -> float:
+    """A tenth of a unit, times ten: small products and Python around them, as in the tests."""
+    generator = torch.Generator().manual_seed(0)
+    matrix = torch.rand(64, 64, generator=generator)
+    started = time.process_time()
+    for _ in range(9_000):
+        matrix = torch.tanh(matrix @ matrix)
+    return 10 * (time.process_time() - started)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_setup(item: pytest.Item) -> Generator[None, Any, Any]:
+    yield from _timed(item)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
+    if item.nodeid.startswith(CONFORMANCE) and UNIT not in item.config.stash.setdefault(_KNOWN, {}):
+        item.config.stash[_KNOWN][UNIT] = measured_unit()
+    if item.nodeid.startswith(CONFORMANCE):
+        item.user_properties.append((UNIT, item.config.stash[_KNOWN][UNIT]))
+    yield from _timed(item)
+
+
+_KNOWN = pytest.StashKey[dict[str, float]]()
+
+
+def _timed(item: pytest.Item) -> Generator[None, Any, Any]:
+    before = processor_time()
+    try:
+        return (yield)
+    finally:
+        item.user_properties.append((PROCESSOR, processor_time() - before))
+
+
+def _times(terminal: Any) -> dict[str, tuple[float, float | None]]:
+    """Processor time and unit by test."""
+    found: dict[str, tuple[float, float | None]] = {}
+    for outcome in ("passed", "failed"):
+        for report in terminal.stats.get(outcome, []):
+            spent = sum(value for name, value in report.user_properties if name == PROCESSOR)
+            units = [value for name, value in report.user_properties if name == UNIT]
+            found[report.nodeid] = (spent, units[0] if units else None)
+    return found
+
+
+def conformance(times: dict[str, tuple[float, float | None]], methods: list[str]) -> dict[str, float]:
+    """Units that the conformance of each method took."""
+    spent = dict.fromkeys(methods, 0.0)
+    for nodeid, (seconds, unit) in times.items():
+        if nodeid.startswith(CONFORMANCE) and unit:
+            parameters = nodeid.partition("[")[2]
+            owner = max((m for m in methods if m in parameters), key=len, default=None)
+            if owner is not None:
+                spent[owner] += seconds / unit
+    return spent
+
+
+def over_budget(terminal: Any) -> list[str]:
+    from sfumato import contracts
+
+    spent = conformance(_times(terminal), list(contracts.names("methods")))
+    return [f"{name}: {units:.1f} units, at most {BUDGET:g}" for name, units in spent.items() if units > BUDGET]
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    times = _times(terminalreporter)
+    slowest = sorted(times.items(), key=lambda entry: -entry[1][0])[:10]
+    total = sum(seconds for seconds, _ in times.values())
+    terminalreporter.section(f"processor time: {total / 60:.1f} minutes; the ten slowest tests")
+    for nodeid, (seconds, _) in slowest:
+        terminalreporter.write_line(f"{seconds:6.1f} s  {nodeid}")
+    for line in over_budget(terminalreporter):
+        terminalreporter.write_line(f"conformance over budget: {line}", red=True)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    terminal = session.config.pluginmanager.get_plugin("terminalreporter")
+    if terminal is not None and not hasattr(session.config, "workerinput") and over_budget(terminal):
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
