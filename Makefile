@@ -54,6 +54,7 @@ check: .venv/ready
 	$(BIN)/lint-imports
 	$(BIN)/python checks/boundary.py
 	$(BIN)/python checks/modules.py
+	$(BIN)/python checks/trusted_lines.py
 
 bench: .venv/ready
 	$(BIN)/python benchmarks/dp_merf.py
