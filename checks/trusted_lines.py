@@ -26,9 +26,7 @@ def main(arguments: list[str]) -> int:
     if arguments == ["--write"]:
         path.write_text(MARK.sub(rf"\g<1>{lines:,}\g<3>", page), "utf-8")
     elif stated[2] != f"{lines:,}":
-        print(
-            f"ARCHITECTURE.md states {stated[2]} trusted lines, there are {lines:,}; run checks/trusted_lines.py --write"
-        )
+        print(f"ARCHITECTURE.md states {stated[2]} trusted lines, there are {lines:,}; run it with --write")
         return 1
     print(f"trusted lines: {lines:,}")
     return 0
