@@ -19,7 +19,7 @@ from sfumato.methods.dp_imgsyn import DPImgSyn, Labelled, blurred_noise, views
 from sfumato.privacy import Budget, Ledger, Noise, PrivateImages, SeededNoise
 from sfumato.release import read_release, verify
 from sfumato.synthesis.alignment import Goal
-from sfumato.training.student import Lesson, predict, train
+from sfumato.training.student import Schedule, predict, train
 from sfumato.values import Images, Spec
 
 from toys import ToySource
@@ -162,8 +162,8 @@ def test_logits_are_of_the_pixels_that_are_released() -> None:
     sampler, _ = fitted(replace(QUICK, steps=2))
     made = sampler(torch.arange(20) % 3)
     assert torch.allclose(made.logits, sampler.classify(made.pixels), atol=1e-5)
-    assert len(sampler.diary) == 3
-    assert sampler.diary[0]["total"] > 0
+    assert len(sampler.loss_history) == 3
+    assert sampler.loss_history[0]["total"] > 0
 
 
 def test_untouched_public_images_are_released_as_they_are() -> None:
@@ -209,7 +209,9 @@ def test_alignment_turns_noise_into_something_to_learn_from() -> None:
     scores = []
     for steps in (0, 15):
         sampler, _ = fitted(replace(method, steps=steps), source=source)
-        student = train(sampler(torch.arange(1_000) % 10), Lesson(batch=64, images_seen=30_000), seed=0, what="student")
+        student = train(
+            sampler(torch.arange(1_000) % 10), Schedule(batch=64, images_seen=30_000), seed=0, what="student"
+        )
         found = predict(student, real.pixels[held_out])
         scores.append(float((found == real.labels[held_out]).double().mean()))
     assert scores[1] > scores[0] + 0.04, scores

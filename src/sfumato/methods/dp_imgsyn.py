@@ -282,7 +282,7 @@ def blurred_noise(shape: tuple[int, ...], kernel: int, draw: torch.Generator) ->
 class Labelled:
     """The sampler: images to begin with, aligned where asked, with the teacher's logits; the labels are its choice.
 
-    `diary` holds, after sampling, the mean of every loss before each step of alignment.
+    `loss_history` holds, after sampling, the mean of every loss before each step of alignment.
     """
 
     def __init__(
@@ -295,7 +295,7 @@ class Labelled:
         batch: int = CHUNK,
     ) -> None:
         self.teacher, self.classes, self.start, self.aligned, self.batch = teacher, classes, start, aligned, batch
-        self.diary: list[dict[str, float]] = []
+        self.loss_history: list[dict[str, float]] = []
 
     def __call__(self, labels: Tensor) -> Images:
         images, histories = self.start(len(labels)), []
@@ -303,7 +303,7 @@ class Labelled:
             batches = torch.split(images, self.batch)
             made = [self.aligned(batch) for batch in track(batches, what="alignment", total=len(batches))]
             images, histories = torch.cat([m[0] for m in made]), [m[1] for m in made]
-        self.diary = [_mean(steps) for steps in zip(*histories, strict=True)]
+        self.loss_history = [_mean(steps) for steps in zip(*histories, strict=True)]
         pixels = (images.add(1).mul(127.5)).round().clamp(0, 255).to(torch.uint8)
         logits = self.classify(pixels)
         return Images(pixels, logits.argmax(1), self.classes, logits)
