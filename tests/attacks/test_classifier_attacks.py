@@ -24,12 +24,12 @@ from sfumato.contracts import ClassifierAttack
 from sfumato.errors import DataError, NotApplicable, UsageError
 from sfumato.judging.exposure import attack_classifier, expose, membership_probability
 from sfumato.statistics.outputs import confidence, log_probability, modified_entropy
-from sfumato.training.student import Lesson, outputs, train
+from sfumato.training.student import Schedule, outputs, train
 from sfumato.values import Exposed, Images
 
 EACH = 128  # members, and as many others
-OVERFITTED = Lesson(arch="small-cnn", loss="labels", batch=32, least_batches=1, max_epochs=10)
-HASTY = Lesson(arch="small-cnn", loss="labels", batch=16, least_batches=1, max_epochs=1)
+OVERFITTED = Schedule(arch="small-cnn", loss="labels", batch=32, least_batches=1, max_epochs=10)
+HASTY = Schedule(arch="small-cnn", loss="labels", batch=16, least_batches=1, max_epochs=1)
 ACROSS_FOLDS = [AttackMLP(hidden=(8,), iterations=50), AttackForest(trees=20, leaf=1)]
 WITH_SHADOWS = [ShadowMLP(hidden=(8,), iterations=20), ShadowForest(trees=10), Lira()]
 EVERY = [LossThreshold(), ModifiedEntropy(), *ACROSS_FOLDS, *WITH_SHADOWS]

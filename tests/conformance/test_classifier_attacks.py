@@ -12,11 +12,11 @@ from torch import Tensor
 from sfumato import contracts, data
 from sfumato.contracts import ClassifierAttack
 from sfumato.judging.exposure import expose
-from sfumato.training.student import Lesson, outputs, train
+from sfumato.training.student import Schedule, outputs, train
 from sfumato.values import Exposed, Images
 
 EACH = 128  # members, and as many others
-LESSON = Lesson(arch="small-cnn", loss="labels", batch=32, least_batches=1, max_epochs=10)
+LESSON = Schedule(arch="small-cnn", loss="labels", batch=32, least_batches=1, max_epochs=10)
 ATTACKS = [name for name in contracts.names("attacks") if issubclass(contracts.find("attacks", name), ClassifierAttack)]
 
 

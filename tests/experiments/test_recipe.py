@@ -14,7 +14,7 @@ from sfumato.experiments.experiment import Experiment, Shelf
 from sfumato.experiments.recipe import read_recipe, rows_of
 from sfumato.lab.folder import NOTICE
 from sfumato.release import verify
-from sfumato.training.student import Lesson
+from sfumato.training.student import Schedule
 
 from commands import sfumato
 
@@ -55,7 +55,7 @@ rows = [["paper", "digits", "digits", 1, 12.5], ["DP-GAN", "digits", "", 0, 40.3
 def _hasty() -> Iterator[None]:
     """Students that stop after a few steps."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Lesson, "steps", lambda lesson, images: 20)
+        patch.setattr(Schedule, "steps", lambda lesson, images: 20)
         yield
 
 

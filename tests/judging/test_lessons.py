@@ -16,7 +16,7 @@ from sfumato.errors import UsageError
 from sfumato.judging import attack, selection
 from sfumato.metrics import equalised_odds, model_bias
 from sfumato.release import write_release
-from sfumato.training.student import Lesson, hard, lessons_of
+from sfumato.training.student import Schedule, training_images, with_hard_labels
 from sfumato.values import Images
 
 
@@ -24,7 +24,7 @@ class Taught(Exception):
     """With which images a classifier would have been trained, and how."""
 
 
-def stop(images: Images, lesson: Lesson, **_: object) -> NoReturn:
+def stop(images: Images, lesson: Schedule, **_: object) -> NoReturn:
     raise Taught(images, lesson)
 
 
@@ -37,19 +37,19 @@ def digits(*, transfer: bool) -> Images:
 @pytest.mark.parametrize("loss", [None, "logits", "kl", "labels"])
 def test_one_function_decides(loss: str | None) -> None:
     both, alone = digits(transfer=True), digits(transfer=False)
-    assert lessons_of(alone, loss) is alone
-    assert lessons_of(both, loss) is (both if loss == "labels" else both.transfer)
+    assert training_images(alone, loss) is alone
+    assert training_images(both, loss) is (both if loss == "labels" else both.transfer)
     soft = replace(alone, logits=both.transfer.logits)
-    assert lessons_of(soft, loss) is soft
-    assert lessons_of(both, loss, "data") is both
-    assert lessons_of(both, loss, "transfer") is both.transfer
-    assert hard(replace(soft, transfer=both.transfer)) == hard(soft)
-    assert hard(soft).logits is None
+    assert training_images(soft, loss) is soft
+    assert training_images(both, loss, "data") is both
+    assert training_images(both, loss, "transfer") is both.transfer
+    assert with_hard_labels(replace(soft, transfer=both.transfer)) == with_hard_labels(soft)
+    assert with_hard_labels(soft).logits is None
     if loss in ("logits", "kl"):
         with pytest.raises(UsageError, match="Expected the loss labels"):
-            lessons_of(both, loss, "all")
+            training_images(both, loss, "all")
         return
-    everything = lessons_of(both, loss, "all")
+    everything = training_images(both, loss, "all")
     assert torch.equal(everything.pixels, torch.cat([both.pixels, both.transfer.pixels]))
     assert torch.equal(everything.labels, torch.cat([both.labels, both.transfer.labels]))
     assert everything.logits is None
@@ -82,4 +82,4 @@ def test_everyone_asks_it(who: str, transfer: bool, tmp_path: Path, monkeypatch:
     known = {row.numpy().tobytes() for row in source.pixels}
     assert all(row.numpy().tobytes() in known for row in seen.pixels)
     assert (seen.logits is not None) is transfer
-    assert lesson == Lesson.short(lesson.arch, soft=transfer, images_seen=lesson.images_seen)
+    assert lesson == Schedule.short(lesson.arch, soft=transfer, images_seen=lesson.images_seen)

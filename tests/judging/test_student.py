@@ -16,7 +16,7 @@ from sfumato.errors import DataError, EnvironmentProblem
 from sfumato.judging import student as bench
 from sfumato.judging.student import train_student
 from sfumato.release import write_release
-from sfumato.training.student import Lesson
+from sfumato.training.student import Schedule
 from sfumato.values import Images
 
 from commands import Outcome, sfumato
@@ -61,9 +61,9 @@ def soft(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """The same lessons, cut short."""
     for name in ("short", "paper"):
-        whole = getattr(Lesson, name)
+        whole = getattr(Schedule, name)
         cut = {"max_epochs": 8.0}
-        monkeypatch.setattr(Lesson, name, lambda arch, whole=whole, cut=cut, **changes: whole(arch, **cut, **changes))
+        monkeypatch.setattr(Schedule, name, lambda arch, whole=whole, cut=cut, **changes: whole(arch, **cut, **changes))
 
 
 def taught(release: Path, *more: object) -> Outcome:
@@ -118,7 +118,7 @@ def test_images_for_transfer_teach_and_labels_are_those_of_the_classes(tmp_path:
 
 
 def test_a_subset_that_is_not_there_is_refused(plain: Path) -> None:
-    assert "Expected a release with images for transfer" in taught(plain, "--subset", "transfer").err
+    assert "Expected a release with a distillation set" in taught(plain, "--subset", "transfer").err
 
 
 def test_every_run_is_a_row(soft: Path) -> None:

@@ -13,8 +13,8 @@ from scipy.special import eval_hermite
 from sfumato.errors import UsageError
 from sfumato.methods.dp_hp import (
     DPHP,
+    centred_and_scaled,
     hermite_features,
-    laid_around_zero,
     product_features,
     sum_features,
 )
@@ -48,14 +48,14 @@ def test_the_first_features_by_hand() -> None:
 @pytest.mark.parametrize("length", [0.2, 0.4, 1.0])
 def test_mehlers_formula_gives_the_gaussian_kernel_of_that_length(length: float) -> None:
     x = torch.linspace(0, 1, 11, dtype=torch.float64)
-    phi = hermite_features(laid_around_zero(x, 0.5, length), 40, 0.5)
+    phi = hermite_features(centred_and_scaled(x, 0.5, length), 40, 0.5)
     kernel = torch.exp(-(x[:, None] - x).square() / (2 * length**2))
     torch.testing.assert_close(phi.T @ phi, kernel, atol=1e-9, rtol=0)
 
 
 def test_high_orders_neither_overflow_nor_drift() -> None:
     x = torch.linspace(0, 1, 101)
-    single, double = (hermite_features(laid_around_zero(v, 0.9, 0.05), 200, 0.9) for v in (x, x.double()))
+    single, double = (hermite_features(centred_and_scaled(v, 0.9, 0.05), 200, 0.9) for v in (x, x.double()))
     assert single.isfinite().all()
     torch.testing.assert_close(single.double(), double, atol=1e-5, rtol=0)
     assert (double.square().sum(0) <= 1 + 1e-12).all()

@@ -15,16 +15,18 @@ from sfumato import data
 from sfumato.contracts import Reading
 from sfumato.errors import UsageError
 from sfumato.making.release import Job, make_release
-from sfumato.methods.dp_imgsyn import DPImgSyn, Labelled, blurred_noise, views
+from sfumato.methods.dp_imgsyn import DPImgSyn, LabelledSampler, blurred_noise, with_augmented_repeats
 from sfumato.privacy import Budget, Ledger, Noise, PrivateImages, SeededNoise
 from sfumato.release import read_release, verify
-from sfumato.synthesis.alignment import Goal
-from sfumato.training.student import Lesson, predict, train
+from sfumato.synthesis.alignment import TargetStatistics
+from sfumato.training.student import Schedule, predict, train
 from sfumato.values import Images, Spec
 
 from toys import ToySource
 
 CLASSES = ("left", "right", "all")
+TEACHER = "gradients of the teacher"
+STATISTICS = "mean and variance of the teacher's layers on private images"
 QUICK = DPImgSyn(rounds=30, sampling=0.3)
 
 
@@ -43,7 +45,9 @@ def public(count: int = 50, channels: int = 1) -> Images:
     return Images(torch.from_numpy(pixels), torch.zeros(count).long(), ("x",))
 
 
-def fitted(method: DPImgSyn, *, epsilon: float = 10.0, source: ToySource | None = None) -> tuple[Labelled, Ledger]:
+def fitted(
+    method: DPImgSyn, *, epsilon: float = 10.0, source: ToySource | None = None
+) -> tuple[LabelledSampler, Ledger]:
     ledger = Ledger(Budget(epsilon, 1e-4))
     private = PrivateImages.seal(source or halves(), ledger, noise=SeededNoise(0))
     sampler = method.fit(private, public() if method.start == "public" else None)
@@ -52,12 +56,12 @@ def fitted(method: DPImgSyn, *, epsilon: float = 10.0, source: ToySource | None 
 
 
 def test_without_alignment_only_the_teacher_is_charged() -> None:
-    assert [c.purpose for c in fitted(QUICK)[1].charges] == ["teacher"]
+    assert [c.purpose for c in fitted(QUICK)[1].charges] == [TEACHER]
 
 
 def test_with_alignment_exactly_teacher_and_statistics_are_charged() -> None:
     charges = fitted(replace(QUICK, steps=2))[1].charges
-    assert [c.purpose for c in charges] == ["teacher", "statistics"]
+    assert [c.purpose for c in charges] == [TEACHER, STATISTICS]
     assert (charges[1].mechanism.rounds, charges[1].mechanism.sampling) == (1, 1.0)
 
 
@@ -76,7 +80,7 @@ def test_the_ledger_of_a_release_holds_exactly_these(tmp_path: Path) -> None:
     made = make_release(job, tmp_path / "r")
     assert verify(made).ok
     mechanisms = json.loads((made / "certificate.json").read_text())["mechanisms"]
-    assert [m["purpose"] for m in mechanisms] == ["teacher", "statistics"]
+    assert [m["purpose"] for m in mechanisms] == [TEACHER, STATISTICS]
     released = read_release(made).images
     assert released.logits is not None
     assert released.logits.dtype == torch.float32
@@ -124,10 +128,10 @@ def test_statistics_without_noise_are_those_of_the_private_images(teacher: str) 
     ledger, source = Ledger(Budget(math.inf, 1e-4)), halves()
     private = PrivateImages.seal(source, ledger)
     mechanisms = ledger.calibrate(*method.plan(source.spec))
-    made = method._teach(private, mechanisms[0])
+    made = method._trained_teacher(private, mechanisms[0])
     goal = method._measure(private, mechanisms[1], made, torch.rand(40, 1, 8, 8) * 2 - 1)
     with torch.no_grad():
-        true = Goal.of(made(torch.from_numpy(source.pixels).float() / 255)[1])
+        true = TargetStatistics.of(made(torch.from_numpy(source.pixels).float() / 255)[1])
     for ours, theirs in zip((*goal.means, *goal.variances), (*true.means, *true.variances), strict=True):
         assert torch.allclose(ours, theirs, atol=2e-3 * float(theirs.abs().max() + 1))
     private.close()
@@ -139,10 +143,10 @@ def test_noise_of_the_statistics_is_small_beside_them() -> None:
     ledger = Ledger(Budget(1.0, 1e-5))
     private = PrivateImages.seal(source, ledger)
     mechanisms = ledger.calibrate(*method.plan(source.spec))
-    teacher = method._teach(private, mechanisms[0])
+    teacher = method._trained_teacher(private, mechanisms[0])
     goal = method._measure(private, mechanisms[1], teacher, torch.from_numpy(source.pixels[:40]).float() / 127.5 - 1)
     with torch.no_grad():
-        true = Goal.of(teacher(torch.from_numpy(source.pixels).float() / 255)[1])
+        true = TargetStatistics.of(teacher(torch.from_numpy(source.pixels).float() / 255)[1])
     assert (goal.means[0] - true.means[0]).norm() < 0.3 * true.means[0].norm()
     private.close()
 
@@ -162,8 +166,8 @@ def test_logits_are_of_the_pixels_that_are_released() -> None:
     sampler, _ = fitted(replace(QUICK, steps=2))
     made = sampler(torch.arange(20) % 3)
     assert torch.allclose(made.logits, sampler.classify(made.pixels), atol=1e-5)
-    assert len(sampler.diary) == 3
-    assert sampler.diary[0]["total"] > 0
+    assert len(sampler.loss_history) == 3
+    assert sampler.loss_history[0]["total"] > 0
 
 
 def test_untouched_public_images_are_released_as_they_are() -> None:
@@ -173,14 +177,14 @@ def test_untouched_public_images_are_released_as_they_are() -> None:
 
 def test_each_public_image_is_used_once_before_any_is_used_again() -> None:
     pixels = torch.arange(7, dtype=torch.uint8)[:, None, None, None].expand(7, 1, 4, 4)
-    seen = views(pixels, 20, torch.Generator().manual_seed(0))[:, 0, 0, 0].tolist()
+    seen = with_augmented_repeats(pixels, 20, torch.Generator().manual_seed(0))[:, 0, 0, 0].tolist()
     assert sorted(seen[:7]) == sorted(seen[7:14]) == list(range(7))
     assert len(seen) == 20
 
 
 def test_a_repeated_image_is_turned_or_shifted_and_keeps_its_pixels() -> None:
     pixels = torch.arange(12, dtype=torch.uint8).reshape(1, 1, 3, 4)
-    for image in views(pixels, 9, torch.Generator().manual_seed(0)):
+    for image in with_augmented_repeats(pixels, 9, torch.Generator().manual_seed(0)):
         assert sorted(image.flatten().tolist()) == list(range(12))
 
 
@@ -210,7 +214,9 @@ def test_alignment_turns_noise_into_something_to_learn_from() -> None:
     scores = []
     for steps in (0, 15):
         sampler, _ = fitted(replace(method, steps=steps), source=source)
-        student = train(sampler(torch.arange(1_000) % 10), Lesson(batch=64, images_seen=30_000), seed=0, what="student")
+        student = train(
+            sampler(torch.arange(1_000) % 10), Schedule(batch=64, images_seen=30_000), seed=0, what="student"
+        )
         found = predict(student, real.pixels[held_out])
         scores.append(float((found == real.labels[held_out]).double().mean()))
     assert scores[1] > scores[0] + 0.04, scores

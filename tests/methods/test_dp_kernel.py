@@ -62,13 +62,13 @@ def test_the_kernel_is_the_mean_of_the_published_gaussians():
 
 def test_without_noise_the_witness_is_the_mean_of_kernels_at_the_records():
     data = source(60)
-    witness, trust = released(TINY, data, math.inf)
+    witness, reliability = released(TINY, data, math.inf)
     points = torch.rand(3, 5, 64, generator=torch.Generator().manual_seed(2))
     records = torch.from_numpy(data.pixels).float().flatten(1) / 255
     for c in range(3):
         kernel = features(records[data.labels == c], witness.omega) @ features(points[c], witness.omega).T
         torch.testing.assert_close(witness(points[c], torch.tensor(c)), kernel.mean(0), atol=1e-4, rtol=0)
-    assert trust.tolist() == [1, 1, 1]
+    assert reliability.tolist() == [1, 1, 1]
 
 
 def test_the_noise_is_a_path_of_the_process_with_the_kernel_as_covariance():
@@ -134,7 +134,7 @@ def test_a_glimpse_is_right_on_average():
 
 
 def test_the_labels_of_made_images_are_uniform_whatever_the_private_ones_are(monkeypatch: pytest.MonkeyPatch):
-    import sfumato.synthesis.painting as painting
+    import sfumato.synthesis.generator_training as painting
 
     seen, honest = [], painting.PatchGenerator.forward
 

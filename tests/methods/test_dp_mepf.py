@@ -12,7 +12,7 @@ import torch
 
 from sfumato.errors import EnvironmentProblem, UsageError
 from sfumato.methods import dp_mepf
-from sfumato.methods.dp_mepf import DPMEPF, Moments, Perceived, Waves, available
+from sfumato.methods.dp_mepf import DPMEPF, EfficientNetLayers, FeatureMoments, ScatteringLayers, available
 from sfumato.privacy import Budget, Ledger, PrivateImages, Recording
 from sfumato.privacy.noise import LATTICE_BITS
 from sfumato.statistics.features import extractor
@@ -72,7 +72,7 @@ class Doubled(torch.nn.Module):
 
 
 def test_moments_by_hand() -> None:
-    phi = Moments(Doubled(), Spec(1, 1, 1, 2, CLASSES), second_share=0.36)
+    phi = FeatureMoments(Doubled(), Spec(1, 1, 1, 2, CLASSES), second_share=0.36)
     phi.constants = [1.0, 2.0]
     # Layers (2, 2, 1) and (2, 1) with their constants; squares (4, 4, 1) and (4, 1); each layer has half the norm.
     first = [2 / 3, 2 / 3, 1 / 3, 2 / 5**0.5, 1 / 5**0.5]
@@ -83,7 +83,7 @@ def test_moments_by_hand() -> None:
 
 def test_second_moments_are_as_noisy_as_first_ones() -> None:
     """The public code takes two positive unit vectors to be at most 1 apart, and pays for no more."""
-    phi = Moments(Doubled(), Spec(1, 1, 1, 2, CLASSES), second_share=0.5)
+    phi = FeatureMoments(Doubled(), Spec(1, 1, 1, 2, CLASSES), second_share=0.5)
     phi.constants = [1e-2, 1e-2]
     black_and_white = torch.eye(2).reshape(2, 1, 1, 2)
     one, other = phi(black_and_white)
@@ -102,7 +102,7 @@ def test_second_moments_are_as_noisy_as_first_ones() -> None:
 
 
 def test_layers_of_both_networks_have_the_sizes_that_are_meant() -> None:
-    waves = Waves(Spec(10, 3, 28, 28, CLASSES))
+    waves = ScatteringLayers(Spec(10, 3, 28, 28, CLASSES))
     paths = [1, 8, 64, 8]
     assert [layer.shape[1] for layer in waves(torch.rand(2, 3, 28, 28))] == [3 * 49 * p for p in paths]
     assert sum(waves.sizes) == waves.scattering.paths
@@ -117,7 +117,7 @@ def test_layers_are_those_on_the_way_to_the_pooled_features() -> None:
         last = network.maps(seen, rows=7)[-1]
         pooled = torch.nn.functional.relu6(network._bn1(network._conv_head(last))).mean((2, 3))
         torch.testing.assert_close(pooled, network(seen))
-    layers = Perceived(Spec(10, 1, 28, 28, CLASSES), side=48, rows=5)(torch.rand(2, 1, 28, 28))
+    layers = EfficientNetLayers(Spec(10, 1, 28, 28, CLASSES), side=48, rows=5)(torch.rand(2, 1, 28, 28))
     assert [layer.shape[1] for layer in layers] == [16 * 8**2, 24 * 12**2, 40 * 6**2, 80 * 3**2, 112 * 3**2]
 
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from sfumato.errors import UsageError
-from sfumato.methods.dp_ntk import DPNTK, LARGEST_ANSWER, SineNetwork, cells
+from sfumato.methods.dp_ntk import DPNTK, LARGEST_ANSWER, SineNetwork, grid_averages
 from sfumato.privacy import Budget, Ledger, PrivateImages, SeededNoise
 from sfumato.synthesis.embedding import squared_mmd
 from sfumato.values import Spec
@@ -20,7 +20,7 @@ TINY = DPNTK(width=6, grid=4, steps=3, batch=48, latent=3, hidden=16, codes=4)
 
 def network(width: int = 5, side: int = 4, seed: int = 0) -> SineNetwork:
     directions = torch.randn(width, 3 * side * side, generator=torch.Generator().manual_seed(seed))
-    return SineNetwork(directions, cells(Spec(1, 3, side, side, ("a",)), 2), 0.7)
+    return SineNetwork(directions, grid_averages(Spec(1, 3, side, side, ("a",)), 2), 0.7)
 
 
 def written_out(net: SineNetwork, images: torch.Tensor) -> torch.Tensor:
@@ -72,12 +72,12 @@ def test_rows_have_unit_norm_for_every_image():
 
 def test_cells_are_orthonormal_means_and_a_fine_grid_is_every_pixel():
     spec = Spec(1, 3, 7, 10, ("a",))
-    coarse = cells(spec, 3)
+    coarse = grid_averages(spec, 3)
     torch.testing.assert_close(coarse @ coarse.T, torch.eye(27))
     first = torch.zeros(3, 7, 10)
     first[0, :3, :4] = 1 / math.sqrt(12)  # rows 0-2 and columns 0-3 of red
     torch.testing.assert_close(coarse[0], first.flatten())
-    assert torch.equal(cells(spec, 99), torch.eye(210))
+    assert torch.equal(grid_averages(spec, 99), torch.eye(210))
 
 
 def test_means_and_distance_are_those_of_the_features_written_out():
@@ -96,14 +96,14 @@ def test_the_embedding_is_of_all_records_and_not_of_the_first_batch():
     data = toy(6_000, side=8)  # more than the 5,000 of the public code's only batch
     data.pixels[5_000:] = 255 - data.pixels[5_000:] // 8  # and the rest is different
     net = TINY.network(data.spec, torch.Generator().manual_seed(0))
-    embedding, trust = TINY.release(sealed(data, math.inf), net)
+    embedding, reliability = TINY.release(sealed(data, math.inf), net)
     records = torch.from_numpy(data.pixels).float().flatten(1) / 255
     for c in range(3):
         wanted = written_out(net, records[data.labels == c]).mean(0)
         first = written_out(net, records[:5_000][data.labels[:5_000] == c]).mean(0)
         torch.testing.assert_close(embedding[c].flatten(), wanted, atol=1e-5, rtol=1e-4)
         assert (wanted - first).norm() > 0.05
-    assert trust.tolist() == [1, 1, 1]
+    assert reliability.tolist() == [1, 1, 1]
 
 
 def test_the_noise_goes_down_with_the_size_of_a_class():

@@ -12,15 +12,15 @@ import torch
 from sfumato.errors import UsageError
 from sfumato.methods.p3gm import (
     P3GM,
-    Mixture,
-    beliefs,
+    LatentMixture,
+    clipped,
     cosine_waves,
-    maximised,
+    denoised_eigenvalues,
+    m_step,
     packed,
-    positive,
-    shortened,
-    spikes,
-    towards,
+    positive_definite,
+    responsibilities,
+    shrunk_towards,
     unpacked,
 )
 from sfumato.privacy import Budget, Ledger, PrivateImages
@@ -50,8 +50,8 @@ def test_a_row_by_hand() -> None:
 
 
 def test_no_latent_and_no_image_is_longer_than_its_bound() -> None:
-    assert shortened(torch.full((4,), 1e6), 3.0).norm().item() == pytest.approx(3.0)
-    assert shortened(torch.tensor([1.0, 2.0]), 3.0).tolist() == [1.0, 2.0]
+    assert clipped(torch.full((4,), 1e6), 3.0).norm().item() == pytest.approx(3.0)
+    assert clipped(torch.tensor([1.0, 2.0]), 3.0).tolist() == [1.0, 2.0]
     encoder = fitted_sampler(P3GM(components=1), halves(), 1.0)._decoder.encoder
     for image in (torch.zeros(1, 8, 8), torch.ones(1, 8, 8), torch.rand(1, 8, 8, generator=torch.Generator())):
         assert encoder(image).norm().item() <= encoder.longest * (1 + 1e-6)
@@ -71,10 +71,10 @@ def test_shrinkage_finds_a_spike_in_noise_and_nothing_in_noise_alone() -> None:
     size, noise = 200, 0.1
     matrix = torch.randn(size, size, generator=draw, dtype=torch.float64)
     pure = noise * (matrix + matrix.T) / math.sqrt(2)
-    assert int((spikes(pure, noise)[0] > 0).sum()) <= 2  # the edge itself wavers a little
+    assert int((denoised_eigenvalues(pure, noise)[0] > 0).sum()) <= 2  # the edge itself wavers a little
     direction = torch.nn.functional.normalize(torch.randn(size, generator=draw, dtype=torch.float64), dim=0)
     edge = 2 * noise * math.sqrt(size)
-    values, vectors = spikes(pure + 1.5 * edge * torch.outer(direction, direction), noise)
+    values, vectors = denoised_eigenvalues(pure + 1.5 * edge * torch.outer(direction, direction), noise)
     # y = s + (edge/2)^2 / s and sqrt(y^2 - edge^2) = s - (edge/2)^2 / s
     assert values[0].item() == pytest.approx(edge * (1.5 - 1 / 6), rel=0.08)
     assert (vectors[:, 0] @ direction).square().item() == pytest.approx(1 - 1 / 9, abs=0.05)
@@ -83,32 +83,32 @@ def test_shrinkage_finds_a_spike_in_noise_and_nothing_in_noise_alone() -> None:
 def test_what_is_mostly_noise_gives_way_to_the_prior() -> None:
     draw = torch.Generator().manual_seed(0)
     found = torch.randn(50, 30, generator=draw)
-    assert towards(torch.zeros(50, 30), found, torch.ones(50), dims=1).square().mean() < 0.15
-    assert torch.equal(towards(torch.zeros(50, 30), found, torch.zeros(50), dims=1), found)
+    assert shrunk_towards(torch.zeros(50, 30), found, torch.ones(50), dims=1).square().mean() < 0.15
+    assert torch.equal(shrunk_towards(torch.zeros(50, 30), found, torch.zeros(50), dims=1), found)
 
 
 def test_beliefs_are_those_of_bayes() -> None:
-    mixture = Mixture(
+    mixture = LatentMixture(
         torch.tensor([[1.0, 3.0]]).double(),
         torch.tensor([[[0.0], [2.0]]]).double(),
         torch.tensor([[[[1.0]], [[4.0]]]]).double(),
         torch.zeros(1, 2),
     )
     densities = torch.tensor([1 * math.exp(-0.5), 3 / 2 * math.exp(-1 / 8)])
-    got = beliefs(mixture)(torch.tensor([1.0]), torch.tensor(0))
+    got = responsibilities(mixture)(torch.tensor([1.0]), torch.tensor(0))
     torch.testing.assert_close(got, densities / densities.sum())
 
 
 def test_components_add_up_to_their_class() -> None:
     whole = torch.tensor([[2.0, 0.3], [0.3, 1.0]]).double()
-    classes = Mixture(torch.ones(1, 1), torch.zeros(1, 1, 2).double(), whole[None, None], torch.zeros(1, 1))
+    classes = LatentMixture(torch.ones(1, 1), torch.zeros(1, 1, 2).double(), whole[None, None], torch.zeros(1, 1))
     means = torch.tensor([[[1.0, 0.0], [-1.0, 0.0]]]).double()
     loud = torch.full((1, 2), 1e3).double()  # covariances that say nothing, beside exact means
-    found = Mixture(torch.ones(1, 2).double(), means, torch.zeros(1, 2, 2, 2).double(), loud)
-    made = maximised(found, classes, 1e9, 1e-6)
+    found = LatentMixture(torch.ones(1, 2).double(), means, torch.zeros(1, 2, 2, 2).double(), loud)
+    made = m_step(found, classes, 1e9, 1e-6)
     between = torch.einsum("ja,jb->ab", made.means[0], made.means[0]) / 2
     torch.testing.assert_close(made.covariances[0, 1] + between, whole)
-    assert torch.linalg.eigvalsh(positive(-whole, 0.1)).min().item() == pytest.approx(0.1)
+    assert torch.linalg.eigvalsh(positive_definite(-whole, 0.1)).min().item() == pytest.approx(0.1)
 
 
 @pytest.mark.parametrize("decoder", ["linear", "network"])
@@ -129,11 +129,11 @@ def test_the_network_begins_as_the_linear_decoder_and_learns_beyond_it() -> None
     sampler = fitted_sampler(method, source, math.inf)
     painter, pixels = sampler._decoder, torch.from_numpy(held_out).float() / 255
     z = torch.stack([painter.encoder(image) for image in pixels])
-    trained = (painter.paint(z) - pixels.flatten(1)).square().mean()
+    trained = (painter.images(z) - pixels.flatten(1)).square().mean()
     with torch.no_grad():
         painter.last.weight.zero_()
     torch.testing.assert_close(painter(z), z @ painter.encoder.directions.T)
-    linear = (painter.paint(z) - pixels.flatten(1)).square().mean()
+    linear = (painter.images(z) - pixels.flatten(1)).square().mean()
     assert trained < 0.97 * linear
 
 
@@ -162,7 +162,11 @@ def test_what_is_not_used_is_not_paid_for() -> None:
     assert [m.rounds for m in P3GM(components=2, rounds=3).plan(spec)] == [1, 4]
     ledger = Ledger(Budget(math.inf, 1e-4))
     NETWORK.fit(PrivateImages.seal(halves(), ledger), None)
-    assert [c.purpose for c in ledger.charges] == ["second moments", "mixture", "decoder"]
+    assert [c.purpose for c in ledger.charges] == [
+        "how images vary around their mean, over all classes",
+        "mean and spread of compressed images, by class",
+        "gradients of the decoder",
+    ]
 
 
 def test_the_same_answers_give_the_same_bytes_whatever_the_global_seed() -> None:

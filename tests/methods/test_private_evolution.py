@@ -11,7 +11,13 @@ import pytest
 import torch
 
 from sfumato.errors import UsageError
-from sfumato.methods.private_evolution import PrivateEvolution, embedding, nearest, resampled, shares
+from sfumato.methods.private_evolution import (
+    PrivateEvolution,
+    embedding,
+    nearest_candidate,
+    systematic_resample,
+    vote_weights,
+)
 from sfumato.privacy import Budget, GaussianSum, Ledger, PrivateImages
 from sfumato.synthesis.candidates import Simulator
 from sfumato.values import Images, Spec
@@ -28,7 +34,7 @@ def votes_of(source: ToySource, table: torch.Tensor) -> torch.Tensor:
     query = private.mapped(lambda image: image.flatten()[:, None, None]).open(
         GaussianSum(noise_multiplier=0.0), purpose="test"
     )
-    return query.histogram(nearest(table), bins=table.shape[0] * table.shape[1])
+    return query.histogram(nearest_candidate(table), bins=table.shape[0] * table.shape[1])
 
 
 def test_a_record_votes_once_for_the_nearest_candidate_of_its_class():
@@ -48,7 +54,7 @@ def test_a_record_votes_once_for_the_nearest_candidate_of_its_class():
 
 def test_the_threshold_cuts_what_is_noise():
     votes = torch.tensor([[10.0, 3.0, 6.0], [1.0, 0.6, 0.2], [-1.0, -3.0, -2.0]])
-    worth = shares(votes, threshold=4.0)
+    worth = vote_weights(votes, threshold=4.0)
     expected = [[6 / 8, 0, 2 / 8], [5 / 6, 1 / 6, 0], [1 / 3, 1 / 3, 1 / 3]]
     torch.testing.assert_close(worth, torch.tensor(expected))
 
@@ -56,9 +62,9 @@ def test_the_threshold_cuts_what_is_noise():
 def test_resampling_keeps_shares_and_never_draws_the_dead():
     weights = torch.tensor([0.0, 0.5, 0.25, 0.0, 0.25, 0.0])
     for seed in range(200):
-        drawn = resampled(weights, 8, torch.Generator().manual_seed(seed))
+        drawn = systematic_resample(weights, 8, torch.Generator().manual_seed(seed))
         assert torch.bincount(drawn, minlength=6).tolist() == [0, 4, 2, 0, 2, 0]
-    assert len(resampled(weights, 0, torch.Generator())) == 0
+    assert len(systematic_resample(weights, 0, torch.Generator())) == 0
 
 
 def test_the_feature_space_tells_black_on_white_from_white_on_black():
@@ -160,7 +166,7 @@ def test_with_lookahead_a_candidate_stands_where_its_variations_are():
     assert not torch.equal(fitted(ahead, halves(), math.inf).pixels, fitted(SMALL, halves(), math.inf).pixels)
     sure = dataclasses.replace(ahead, first_degree=0.0, last_degree=0.0)  # a variation is the candidate itself
     table = [
-        m._table(
+        m._candidate_features(
             torch.rand(2, 5, 1, 8, 8, generator=torch.Generator().manual_seed(0)),
             Simulator(),
             0.0,

@@ -1,4 +1,4 @@
-"""Sfumato: the basis follows the images, class images are what they say, and a student learns from the rest."""
+"""Sfumato: the image code suits the images, class images match labels, the teacher labels the distillation set."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import pytest
 import torch
 
 from sfumato.errors import UsageError
-from sfumato.methods.sfumato import Atelier, Sfumato
+from sfumato.methods.sfumato import Sfumato, TeacherFilteredSampler
 from sfumato.privacy import Budget
 from sfumato.values import Images, Spec
 
 from toys import ToySource, digits, digits_known, fitted, fitted_sampler
 
 CLASSES = ("round", "tall", "wide")
-SMALL = Sfumato(cells=2, cell_rounds=2, rounds=60, sampling=0.3, candidates=4)
+SMALL = Sfumato(components=2, component_rounds=2, rounds=60, sampling=0.3, candidates=4)
 
 
 def objects(count: int = 600, side: int = 20, channels: int = 1, white: bool = False) -> ToySource:
@@ -32,9 +32,11 @@ def objects(count: int = 600, side: int = 20, channels: int = 1, white: bool = F
     return ToySource(255 - pixels if white else pixels, labels, CLASSES)
 
 
-def atelier(source: ToySource, epsilon: float = 10.0, method: Sfumato = SMALL, public: Images | None = None) -> Atelier:
+def fitted_sfumato(
+    source: ToySource, epsilon: float = 10.0, method: Sfumato = SMALL, public: Images | None = None
+) -> TeacherFilteredSampler:
     sampler = fitted_sampler(method, source, epsilon, public=public)
-    assert isinstance(sampler, Atelier)
+    assert isinstance(sampler, TeacherFilteredSampler)
     return sampler
 
 
@@ -53,31 +55,31 @@ def strokes(source: ToySource) -> ToySource:
         (objects(side=12), "scene", False),
     ],
 )
-def test_the_basis_follows_the_images(source: ToySource, kind: str, inverted: bool) -> None:
-    code = atelier(source).painter.code
+def test_the_image_code_suits_the_images(source: ToySource, kind: str, inverted: bool) -> None:
+    code = fitted_sfumato(source).sampler.code
     assert (code.kind, code.inverted) == (kind, inverted)
 
 
 @pytest.mark.parametrize("white", [False, True])
 def test_scenes_are_centred_on_their_own_lightness(white: bool) -> None:
-    # Codes that all share one long part are drowned in noise for its sake.
+    # A long part that all codes share would raise the clipping bound, and with it the noise.
     source = objects(channels=3, white=white)
-    assert atelier(source).painter.code.centres[0] == pytest.approx(source.pixels.mean() / 255, abs=0.1)
+    assert fitted_sfumato(source).sampler.code.centres[0] == pytest.approx(source.pixels.mean() / 255, abs=0.1)
 
 
 @pytest.mark.parametrize("white", [False, True])
 def test_images_of_a_class_look_like_it(white: bool) -> None:
     source = objects(white=white)
-    images = atelier(source)(torch.arange(300) % 3)
+    images = fitted_sfumato(source)(torch.arange(300) % 3)
     real = np.stack([source.pixels[source.labels == c].mean(0) for c in range(3)])
     made = np.stack([images.pixels[images.labels == c].float().mean(0).numpy() for c in range(3)])
-    apart = ((made[:, None] - real[None]) ** 2).mean((2, 3, 4))
-    assert (apart.argmin(1) == np.arange(3)).all()
-    assert apart.diagonal().max() < 30**2
+    distances = ((made[:, None] - real[None]) ** 2).mean((2, 3, 4))
+    assert (distances.argmin(1) == np.arange(3)).all()
+    assert distances.diagonal().max() < 30**2
 
 
-def test_the_teacher_agrees_with_the_labels_and_labels_the_transfer_set() -> None:
-    sampler = atelier(objects())
+def test_the_teacher_agrees_with_the_labels_and_labels_the_distillation_set() -> None:
+    sampler = fitted_sfumato(objects())
     images = sampler(torch.arange(300) % 3)
     assert (sampler.teacher(images.pixels).argmax(1) == images.labels).float().mean() > 0.85
     assert images.logits is None
@@ -88,8 +90,8 @@ def test_the_teacher_agrees_with_the_labels_and_labels_the_transfer_set() -> Non
     assert len(images.transfer) == 600
 
 
-def test_images_for_transfer_have_more_detail_than_those_of_the_classes() -> None:
-    sampler = atelier(objects(), method=dataclasses.replace(SMALL, candidates=6, invented=0.0))
+def test_the_distillation_set_has_more_detail_than_class_images() -> None:
+    sampler = fitted_sfumato(objects(), method=dataclasses.replace(SMALL, candidates=6, procedural_share=0.0))
     images = sampler(torch.arange(600) % 3)
 
     def steps(pixels: torch.Tensor) -> float:
@@ -99,54 +101,62 @@ def test_images_for_transfer_have_more_detail_than_those_of_the_classes() -> Non
     assert steps(images.transfer.pixels) > 1.17 * steps(images.pixels)
 
 
-def test_choosing_makes_labels_truer() -> None:
-    few, many = (atelier(objects(), 2.0, dataclasses.replace(SMALL, candidates=n)) for n in (1, 6))
+def test_selection_by_the_teacher_makes_labels_more_accurate() -> None:
+    few, many = (fitted_sfumato(objects(), 2.0, dataclasses.replace(SMALL, candidates=n)) for n in (1, 6))
     labels = torch.arange(600) % 3
     right = [(s.teacher(s(labels).pixels).argmax(1) == labels).float().mean() for s in (few, many)]
     assert right[1] > right[0]
 
 
-def test_public_images_are_among_those_for_transfer() -> None:
+def test_public_images_are_part_of_the_distillation_set() -> None:
     public = Images(torch.full((5, 1, 20, 20), 77, dtype=torch.uint8), torch.zeros(5).long(), ("x",))
-    method = dataclasses.replace(SMALL, lessons=1, invented=1.0)
-    without, given = (atelier(objects(), 10.0, method, images)(torch.arange(100) % 3) for images in (None, public))
+    method = dataclasses.replace(SMALL, transfer_ratio=1, procedural_share=1.0)
+    without, given = (
+        fitted_sfumato(objects(), 10.0, method, images)(torch.arange(100) % 3) for images in (None, public)
+    )
     flat = (given.transfer.pixels == 77).all(3).all(2).all(1)  # type: ignore[union-attr]
-    assert flat.sum() == 50  # half of what is invented
+    assert flat.sum() == 50  # half of the procedural share
     assert not (without.transfer.pixels == 77).all(3).all(2).any()  # type: ignore[union-attr]
     assert not (given.pixels == 77).all(3).all(2).any()
 
 
-def test_rare_classes_are_painted_too() -> None:
+def test_rare_classes_have_varied_images() -> None:
     source = objects()
     keep = np.concatenate([np.flatnonzero(source.labels != 2), np.flatnonzero(source.labels == 2)[:12]])
-    images = atelier(ToySource(source.pixels[keep], source.labels[keep], CLASSES))(torch.arange(90) % 3)
+    images = fitted_sfumato(ToySource(source.pixels[keep], source.labels[keep], CLASSES))(torch.arange(90) % 3)
     assert images.pixels[images.labels == 2].float().std() > 10
 
 
 @pytest.mark.parametrize(("epsilon", "least"), [(1.0, 0.5), (10.0, 0.75)])
-def test_digits_teach_a_simple_classifier(epsilon: float, least: float) -> None:
+def test_a_simple_classifier_learns_digits(epsilon: float, least: float) -> None:
     source = digits()[0]
     method = Sfumato.for_task(source.spec, Budget(epsilon, 1e-4))
     assert digits_known(fitted(method, source, epsilon, count=1_000)) > least
 
 
-def test_few_records_still_teach_the_teacher() -> None:
+def test_few_records_still_train_the_teacher() -> None:
     source, held_out, truth = digits()
     good = Sfumato.for_task(source.spec, Budget(1.0, 1e-4))
-    teachers = [atelier(source, 1.0, m).teacher for m in (good, dataclasses.replace(good, rate=100.0, level=1e6))]
+    teachers = [
+        fitted_sfumato(source, 1.0, m).teacher
+        for m in (good, dataclasses.replace(good, rate=100.0, whitening_level=1e6))
+    ]
     right = [(t(torch.from_numpy(held_out)).argmax(1) == torch.from_numpy(truth)).float().mean() for t in teachers]
     assert right[0] > max(0.75, right[1])  # long steps follow the noise
 
 
-def test_good_values_follow_from_public_facts() -> None:
+def test_settings_follow_from_public_facts() -> None:
     spec = Spec(60_000, 1, 28, 28, tuple("0123456789"))
     low, middle, high = (Sfumato.for_task(spec, Budget(e, 1e-5)) for e in (0.2, 1.0, 10.0))
-    assert low.cells < middle.cells < high.cells
+    assert low.components < middle.components < high.components
     assert low.rounds < middle.rounds < high.rounds
     assert low.means_share > middle.means_share > high.means_share
     assert low.rate < middle.rate < high.rate
-    assert low.level > middle.level
-    assert middle.lessons < Sfumato.for_task(dataclasses.replace(spec, count=1_500), Budget(1.0, 1e-5)).lessons
+    assert low.whitening_level > middle.whitening_level
+    assert (
+        middle.transfer_ratio
+        < Sfumato.for_task(dataclasses.replace(spec, count=1_500), Budget(1.0, 1e-5)).transfer_ratio
+    )
     assert sum(m.share for m in middle.plan(spec)) == pytest.approx(1.0)
     assert Sfumato.for_task(spec, Budget(math.inf, 1e-5)).rate < 10
 
@@ -154,12 +164,12 @@ def test_good_values_follow_from_public_facts() -> None:
 @pytest.mark.parametrize(
     "wrong",
     [
-        {"painting_share": 0.0},
-        {"painting_share": 1.0},
-        {"cells": 0},
+        {"mixture_share": 0.0},
+        {"mixture_share": 1.0},
+        {"components": 0},
         {"candidates": 0},
-        {"lessons": 0},
-        {"invented": -0.1},
+        {"transfer_ratio": 0},
+        {"procedural_share": -0.1},
         {"rate": 0.0},
         {"l2_bound": -1.0},
         {"seed": -1},

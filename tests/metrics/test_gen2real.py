@@ -12,7 +12,7 @@ from sfumato.metrics.gen2real import Gen2Real
 from sfumato.networks.small_cnn import SmallCNN
 from sfumato.statistics import panels as judging
 from sfumato.statistics.panels import Spread, calibration_error, panel_score
-from sfumato.training.student import Lesson, predict, split_off, train
+from sfumato.training.student import Schedule, predict, split_off, train
 from sfumato.values import Images, Reference, Score
 
 FAST = Gen2Real(archs=("mlp", "small-cnn"), images_seen=6_000)
@@ -70,7 +70,7 @@ def test_small_cnn_alone_is_what_it_was() -> None:
     metric = dataclasses.replace(FAST, archs=("small-cnn",), images_seen=2_000)
     by_hand = [
         (
-            predict(train(real.train, Lesson.short(images_seen=2_000), seed=s, what="t"), real.test.pixels)
+            predict(train(real.train, Schedule.short(images_seen=2_000), seed=s, what="t"), real.test.pixels)
             == real.test.labels
         )
         .double()
@@ -196,14 +196,14 @@ def test_profiles_are_the_lessons_of_their_names() -> None:
     real = reference()
     soft = dataclasses.replace(real.train, logits=torch.zeros(len(real.train), 10))
     whole = Gen2Real(max_epochs=math.inf)
-    assert whole.lesson_for("small-cnn", real.train) == Lesson.short()
-    assert whole.lesson_for("small-cnn", soft) == Lesson.short(soft=True)
-    assert Gen2Real().lesson_for("small-cnn", real.train) == Lesson.short(max_epochs=judging.CPU_EPOCHS)
+    assert whole.lesson_for("small-cnn", real.train) == Schedule.short()
+    assert whole.lesson_for("small-cnn", soft) == Schedule.short(soft=True)
+    assert Gen2Real().lesson_for("small-cnn", real.train) == Schedule.short(max_epochs=judging.CPU_EPOCHS)
     colour = dataclasses.replace(real.train, pixels=real.train.pixels.expand(-1, 3, -1, -1))
     for images, coloured in ((real.train, False), (colour, True)):
-        published = Lesson.dpimagebench("wrn-40-4", colour=coloured)
+        published = Schedule.dpimagebench("wrn-40-4", colour=coloured)
         assert Gen2Real(profile="dpimagebench", images_seen=1.0).lesson_for("wrn-40-4", images) == published
-    assert Gen2Real(profile="dpac").lesson_for("lenet", real.train) == Lesson.dpac("lenet")
+    assert Gen2Real(profile="dpac").lesson_for("lenet", real.train) == Schedule.dpac("lenet")
 
 
 def test_selection_by_synthetic_images_never_touches_real_ones(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -229,7 +229,7 @@ def test_selection_by_synthetic_images_never_touches_real_ones(monkeypatch: pyte
 
     looks: list[float] = []
     lesson = metric.lesson_for("small-cnn", synthetic)
-    train(lessons, lesson, seed=0, what="t", watch=lambda _, student: looks.append(right(student)))
+    train(lessons, lesson, seed=0, what="t", callback=lambda _, student: looks.append(right(student)))
     assert len(looks) == 8
     assert looks[-1] < max(looks), "noise: the last is not the best by itself"
     assert right(students[0]) == max(looks)

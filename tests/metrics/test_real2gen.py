@@ -9,7 +9,7 @@ from metrics.digits import noise, reference
 from sfumato.errors import DataError, NotApplicable, UsageError
 from sfumato.metrics.gen2real import Gen2Real
 from sfumato.metrics.real2gen import Real2Gen
-from sfumato.training.student import Lesson
+from sfumato.training.student import Schedule
 from sfumato.values import Images, Reference, Score
 
 FAST = Real2Gen(archs=("mlp", "small-cnn"), images_seen=6_000)
@@ -107,11 +107,11 @@ def test_unknown_labels_teach_nothing() -> None:
 
 def test_profiles_and_bounds() -> None:
     images = reference().train
-    assert Real2Gen(profile="dpac").lesson_for("mlp", images) == Lesson.dpac("mlp")
+    assert Real2Gen(profile="dpac").lesson_for("mlp", images) == Schedule.dpac("mlp")
     lenet = Real2Gen(profile="dpac").lesson_for("lenet", images)
-    assert lenet == Lesson.dpac("lenet", rate=0.01, max_epochs=100.0)
+    assert lenet == Schedule.dpac("lenet", rate=0.01, max_epochs=100.0)
     assert Real2Gen().lesson_for("small-cnn", images) == Gen2Real().lesson_for("small-cnn", images)  # a fair ceiling
-    assert Real2Gen(profile="dpimagebench").lesson_for("resnet110", images) == Lesson.dpimagebench(
+    assert Real2Gen(profile="dpimagebench").lesson_for("resnet110", images) == Schedule.dpimagebench(
         "resnet110", colour=False
     )
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 from scipy.signal import convolve2d
 
-from sfumato.networks.scattering import EvenFeatures, LinearHead, Scattering, ScatteringFeatures
+from sfumato.networks.scattering import LinearHead, Scattering, ScatteringFeatures, WhitenedFeatures
 
 
 def pictures(*shape: int) -> torch.Tensor:
@@ -73,7 +73,7 @@ def test_even_features_have_no_middle_and_no_strong_direction() -> None:
     )  # one way is the strongest
     pixels = (255 * images).byte()
     plain = ScatteringFeatures(1, 16, 16)
-    even = EvenFeatures(plain, pixels[:200], level=0.1)
+    even = WhitenedFeatures(plain, pixels[:200], level=0.1)
     seen = pixels[200:].float() / 255
     before, after = plain(seen).flatten(1), even(seen).flatten(1)
     assert torch.allclose(after.norm(dim=1), torch.ones(200), atol=1e-4)
@@ -89,7 +89,7 @@ def test_even_features_have_no_middle_and_no_strong_direction() -> None:
 
 
 def test_examples_that_are_all_alike_leave_directions_as_they_are() -> None:
-    even = EvenFeatures(ScatteringFeatures(1, 8, 8), torch.full((20, 1, 8, 8), 9, dtype=torch.uint8), level=0.1)
+    even = WhitenedFeatures(ScatteringFeatures(1, 8, 8), torch.full((20, 1, 8, 8), 9, dtype=torch.uint8), level=0.1)
     assert torch.isfinite(even(pictures(3, 1, 8, 8))).all()
 
 

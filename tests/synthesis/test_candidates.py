@@ -13,14 +13,14 @@ from torch import Generator, Tensor
 
 from sfumato.errors import EnvironmentProblem, UsageError
 from sfumato.synthesis.candidates import (
-    Candidates,
+    CandidateSource,
     Pipeline,
     PublicImages,
     Simulator,
     blended,
-    candidates,
-    moved,
-    toned,
+    candidate_source,
+    recoloured,
+    warped,
 )
 from sfumato.values import Images, Spec
 
@@ -60,7 +60,7 @@ class StandIn:
         return SimpleNamespace(images=torch.lerp(image, noise, strength))
 
 
-def sources(spec: Spec) -> list[Candidates]:
+def sources(spec: Spec) -> list[CandidateSource]:
     return [Simulator(), public(spec), Pipeline(StandIn(), side=16, batch=4)]
 
 
@@ -121,9 +121,9 @@ def test_simulated_pictures_differ_in_ground_brightness_shape_and_colour() -> No
 
 def test_a_move_without_degree_is_none_and_the_border_is_repeated() -> None:
     white = torch.ones(20, *GREY.shape)
-    torch.testing.assert_close(moved(white, 1.0, draw()), white)
+    torch.testing.assert_close(warped(white, 1.0, draw()), white)
     images = torch.rand(20, *GREY.shape, generator=draw())
-    torch.testing.assert_close(moved(images, 0.0, draw()), images, atol=1e-4, rtol=0)
+    torch.testing.assert_close(warped(images, 0.0, draw()), images, atol=1e-4, rtol=0)
 
 
 def test_blending_stays_between_its_parents() -> None:
@@ -136,19 +136,19 @@ def test_blending_stays_between_its_parents() -> None:
 
 def test_a_tone_of_no_degree_changes_nothing() -> None:
     images = torch.rand(20, *COLOUR.shape, generator=draw())
-    assert torch.equal(toned(images, 0.0, draw()), images)
+    assert torch.equal(recoloured(images, 0.0, draw()), images)
 
 
 def test_auto_is_public_images_where_there_are_some() -> None:
     some = Images(public(GREY).pixels, torch.zeros(40).long(), ("x",))
     none = Images(some.pixels[:0], some.labels[:0], ("x",))
-    assert isinstance(candidates("auto", some), PublicImages)
-    assert isinstance(candidates("auto", None), Simulator)
-    assert isinstance(candidates("auto", none), Simulator)
-    assert isinstance(candidates("simulator", some), Simulator)
+    assert isinstance(candidate_source("auto", some), PublicImages)
+    assert isinstance(candidate_source("auto", None), Simulator)
+    assert isinstance(candidate_source("auto", none), Simulator)
+    assert isinstance(candidate_source("simulator", some), Simulator)
     for missing in (None, none):
         with pytest.raises(UsageError, match="Expected public images"):
-            candidates("public", missing)
+            candidate_source("public", missing)
 
 
 def test_a_pipeline_is_called_as_documented_and_its_answer_brought_back() -> None:
@@ -168,7 +168,7 @@ def test_a_pipeline_that_cannot_be_loaded_is_refused_in_one_sentence(
 ) -> None:
     for nowhere in ("", str(tmp_path / "nothing")):
         with pytest.raises(UsageError, match="Expected weights as the folder"):
-            candidates("pipeline", None, nowhere)
+            candidate_source("pipeline", None, nowhere)
     monkeypatch.setitem(sys.modules, "diffusers", None)  # as where it is not installed
     with pytest.raises(EnvironmentProblem, match="Expected the package diffusers"):
-        candidates("pipeline", None, str(tmp_path))
+        candidate_source("pipeline", None, str(tmp_path))

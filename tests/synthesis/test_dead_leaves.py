@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from sfumato.synthesis.dead_leaves import dead_leaves, detailed, one_leaf, softened
+from sfumato.synthesis.dead_leaves import dead_leaves, detailed, random_leaf, sharpened
 
 
 @pytest.mark.parametrize("shape", [(1, 8, 8), (1, 28, 28), (3, 32, 20)])
@@ -46,7 +46,7 @@ def test_detail_stays_on_the_object_and_leaves_some_images_nearly_alone() -> Non
 
 def test_a_leaf_covers_some_of_the_picture_and_a_small_one_less() -> None:
     def covered(largest: float) -> float:
-        return one_leaf(500, (1, 28, 28), torch.Generator().manual_seed(3), largest=largest)[0].float().mean().item()
+        return random_leaf(500, (1, 28, 28), torch.Generator().manual_seed(3), largest=largest)[0].float().mean().item()
 
     assert 0.02 < covered(0.5) < 0.6
     assert 0 < covered(0.05) < 0.8 * covered(0.5)  # a patch of cloud has no size
@@ -55,9 +55,9 @@ def test_a_leaf_covers_some_of_the_picture_and_a_small_one_less() -> None:
 def test_softening_by_hand() -> None:
     dot = torch.zeros(1, 1, 5, 5)
     dot[..., 2, 2] = 0.9
-    torch.testing.assert_close(softened(dot, -1.0)[0, 0, 1:4, 1:4], torch.full((3, 3), 0.1))
-    assert torch.equal(softened(dot, 0.0), dot)
-    assert softened(0.5 * dot, 1.0)[0, 0, 2, 2] > 0.8
+    torch.testing.assert_close(sharpened(dot, -1.0)[0, 0, 1:4, 1:4], torch.full((3, 3), 0.1))
+    assert torch.equal(sharpened(dot, 0.0), dot)
+    assert sharpened(0.5 * dot, 1.0)[0, 0, 2, 2] > 0.8
 
 
 def test_detail_sharpens_some_soft_edges(monkeypatch: pytest.MonkeyPatch) -> None:

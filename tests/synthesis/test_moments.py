@@ -1,4 +1,4 @@
-"""Noisy moments: packing keeps norms, what noise made is dropped, what it bent is bent back."""
+"""Noisy moments: packing keeps norms, eigenvalues of noise are dropped, the others corrected."""
 
 from __future__ import annotations
 
@@ -34,23 +34,23 @@ def test_axes_that_stand_out_are_found_with_their_variances() -> None:
     basis, _ = torch.linalg.qr(torch.randn(100, 100, generator=DRAW))
     true = torch.tensor([9.0, 6.0, 4.0])
     noisy = (basis[:, :3] * true) @ basis[:, :3].T + noise_matrix(100, 0.1)  # noise alone reaches 2
-    axes, variances = moments.spectrum(noisy, deviation=0.1, most=20)
+    axes, variances = moments.denoised_spectrum(noisy, deviation=0.1, most=20)
     torch.testing.assert_close(variances[:3], true, atol=0.35, rtol=0)
     assert ((axes[:, :3] * basis[:, :3]).sum(0).abs() > 0.9).all()
     assert variances[3:].max() < 1.2  # the few that are kept anyway
 
 
 def test_noise_alone_has_no_axes_beyond_the_least() -> None:
-    axes, _ = moments.spectrum(noise_matrix(150, 1.0), deviation=1.0, most=50)
+    axes, _ = moments.denoised_spectrum(noise_matrix(150, 1.0), deviation=1.0, most=50)
     assert axes.shape[1] == moments.LEAST_AXES
 
 
 def test_without_noise_nothing_is_lost() -> None:
     values = torch.arange(1.0, 9.0).flip(0)
-    _, variances = moments.spectrum(torch.diag(values), deviation=0.0, most=8)
+    _, variances = moments.denoised_spectrum(torch.diag(values), deviation=0.0, most=8)
     torch.testing.assert_close(variances, values)
     means = torch.randn(3, 8, generator=DRAW)
-    kept = moments.shrunken(means, torch.zeros(8).long(), torch.zeros(3))
+    kept = moments.wiener_shrunk(means, torch.zeros(8).long(), torch.zeros(3))
     torch.testing.assert_close(kept, means)
 
 
@@ -61,7 +61,7 @@ def test_shrinking_brings_means_closer_to_the_truth_and_rare_classes_most() -> N
     noisy = true + deviations[:, None] * torch.randn(5, 200, generator=DRAW)
     before, after = (
         (noisy - true).square().sum(1),
-        (moments.shrunken(noisy, bands, deviations.square()) - true).square().sum(1),
+        (moments.wiener_shrunk(noisy, bands, deviations.square()) - true).square().sum(1),
     )
     assert (after < before).all()
     assert after[4] < 0.3 * before[4]
@@ -75,11 +75,11 @@ def test_a_class_is_trusted_as_far_as_it_stands_out_of_noise() -> None:
     torch.testing.assert_close((axes * values) @ axes.T, torch.diag(pooled), atol=1e-3, rtol=0)
 
 
-def test_cells_together_have_the_mean_and_covariance_of_the_class() -> None:
+def test_components_together_have_the_mean_and_covariance_of_the_class() -> None:
     variances = torch.tensor([4.0, 1.0, 0.5])
     centres = torch.tensor([[2.0, 0.1, 0.0], [-1.0, 0.4, 0.2], [0.5, -0.6, 0.1]])
-    cells = moments.cells_of(centres, torch.tensor([10.0, 30.0, 60.0]), variances)
-    drawn = cells.draw(200_000, DRAW)
+    mixture = moments.mixture_of(centres, torch.tensor([10.0, 30.0, 60.0]), variances)
+    drawn = mixture.draw(200_000, DRAW)
     torch.testing.assert_close(drawn.mean(0), torch.zeros(3), atol=0.02, rtol=0)
     torch.testing.assert_close(drawn.T.cov(), torch.diag(variances), atol=0.05, rtol=0)
 
@@ -87,7 +87,7 @@ def test_cells_together_have_the_mean_and_covariance_of_the_class() -> None:
 def test_centres_that_differ_by_noise_alone_become_one() -> None:
     sizes = torch.full((12,), 100.0)
     sums = 50 * torch.randn(12, 6, generator=DRAW)
-    moved = moments.moved_centres(sums, sizes, deviation=50.0)
-    assert moved.norm() < 0.7 * (sums / 100).norm()
-    kept = moments.moved_centres(1000 * sums, sizes, deviation=50.0)
+    updated = moments.updated_centres(sums, sizes, deviation=50.0)
+    assert updated.norm() < 0.7 * (sums / 100).norm()
+    kept = moments.updated_centres(1000 * sums, sizes, deviation=50.0)
     torch.testing.assert_close(kept, 10 * sums, rtol=0.01, atol=0.1)

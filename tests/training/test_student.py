@@ -1,4 +1,4 @@
-"""Lessons: the losses are the written formulas, schedules are bounded, seeds reproduce, and a student learns."""
+"""Training: losses match their formulas, schedules are bounded, seeds reproduce, and a student learns."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from torch import Tensor
 
 from metrics.digits import noise, reference
 from sfumato.errors import DataError, UsageError
-from sfumato.training.student import Best, Lesson, Student, loss_of, predict, split_off, train
+from sfumato.training.student import BestCheckpoint, Schedule, Student, loss_of, predict, split_off, train
 from sfumato.values import Images
 
-QUICK = Lesson.short(images_seen=6_000)
+QUICK = Schedule.short(images_seen=6_000)
 ALL = torch.arange(6)
 
 
-def taught(scale: float = 1.0) -> tuple[Images, Tensor]:
+def images_and_outputs(scale: float = 1.0) -> tuple[Images, Tensor]:
     """Six images with logits, and a student's outputs."""
     draw = torch.Generator().manual_seed(1)
     pixels = torch.randint(0, 256, (6, 1, 8, 8), dtype=torch.uint8, generator=draw)
@@ -28,7 +28,7 @@ def taught(scale: float = 1.0) -> tuple[Images, Tensor]:
 
 @pytest.mark.parametrize("temperature", [0.5, 1.0, 4.0, 100.0])
 def test_kl_is_the_sum_of_p_log_p_over_q(temperature: float) -> None:
-    images, outputs = taught(3.0)
+    images, outputs = images_and_outputs(3.0)
     p = torch.softmax(images.logits.double() / temperature, 1)
     q = torch.softmax(outputs.double() / temperature, 1)
     expected = temperature**2 * (p * (p / q).log()).sum(1).mean()
@@ -42,7 +42,7 @@ def with_logits(images: Images, logits: Tensor | None) -> Images:
 
 
 def test_kl_at_high_temperature_is_the_squared_error_of_centred_logits() -> None:
-    images, outputs = taught()
+    images, outputs = images_and_outputs()
     images, outputs = with_logits(images, images.logits.double()), outputs.double()
     classes = 3
     # T^2 KL -> sum_k (centred difference)^2 / (2 K), which is half of the mean squared error.
@@ -53,7 +53,7 @@ def test_kl_at_high_temperature_is_the_squared_error_of_centred_logits() -> None
 
 
 def test_gradient_of_kl_keeps_its_size_whatever_the_temperature() -> None:
-    images, outputs = taught()
+    images, outputs = images_and_outputs()
     sizes = []
     for temperature in (20.0, 200.0):
         leaf = outputs.clone().requires_grad_()
@@ -63,7 +63,7 @@ def test_gradient_of_kl_keeps_its_size_whatever_the_temperature() -> None:
 
 
 def test_logits_mean_only_their_differences_and_labels_are_cross_entropy() -> None:
-    images, outputs = taught()
+    images, outputs = images_and_outputs()
     moved = with_logits(images, images.logits + 9)
     torch.testing.assert_close(
         loss_of(outputs, images, ALL, "logits", 1.0), loss_of(outputs - 5, moved, ALL, "logits", 1.0)
@@ -77,7 +77,7 @@ def test_work_is_bounded_by_images_and_epochs() -> None:
         Images(torch.zeros(1, 1, side, side, dtype=torch.uint8).expand(10**7, -1, -1, -1), torch.zeros(10**7), ("a",))
         for side in (28, 64)
     )
-    short = Lesson.short()
+    short = Schedule.short()
     assert short.steps(many) * short.batch_for(many) <= short.images_seen + short.batch
     assert short.steps(large) * 4 <= short.steps(many) + 4
     few = noise(100)
@@ -86,7 +86,7 @@ def test_work_is_bounded_by_images_and_epochs() -> None:
 
 
 def test_paper_is_as_printed() -> None:
-    paper, images = Lesson.paper(), noise(1024)
+    paper, images = Schedule.paper(), noise(1024)
     assert (paper.loss, paper.temperature, paper.batch) == ("kl", 100.0, 256)
     assert (paper.steps(images), paper.batch_for(images)) == (200 * 4, 256)
 
@@ -102,7 +102,7 @@ def test_rate_falls_at_120_150_and_180(monkeypatch: pytest.MonkeyPatch) -> None:
         return step(self, *arguments)
 
     monkeypatch.setattr(torch.optim.SGD, "step", watched)
-    train(noise(8), Lesson.paper("small-cnn", loss="labels", batch=8), seed=0, what="test")
+    train(noise(8), Schedule.paper("small-cnn", loss="labels", batch=8), seed=0, what="test")
     assert len(rates) == 200
     assert [i for i in range(1, 200) if rates[i] != rates[i - 1]] == [120, 150, 180]
     assert rates[0] == 0.1
@@ -112,23 +112,23 @@ def test_rate_falls_at_120_150_and_180(monkeypatch: pytest.MonkeyPatch) -> None:
 Changes = list[tuple[int, float]]
 
 
-def rates_of(lesson: Lesson, kind: type[torch.optim.Optimizer], monkeypatch: pytest.MonkeyPatch) -> Changes:
+def rates_of(schedule: Schedule, kind: type[torch.optim.Optimizer], monkeypatch: pytest.MonkeyPatch) -> Changes:
     """Train on eight images, and say at which steps the rate changes, and to what."""
     rates: list[float] = []
     step = kind.step
 
     def watched(self: torch.optim.Optimizer, *arguments: object) -> object:
         rates.append(self.param_groups[0]["lr"])
-        assert self.param_groups[0]["weight_decay"] == lesson.weight_decay
+        assert self.param_groups[0]["weight_decay"] == schedule.weight_decay
         return step(self, *arguments)
 
     monkeypatch.setattr(kind, "step", watched)
-    train(noise(8), dataclasses.replace(lesson, batch=8), seed=0, what="test")
+    train(noise(8), dataclasses.replace(schedule, batch=8), seed=0, what="test")
     return [(i, rate) for i, rate in enumerate(rates) if not i or rate != rates[i - 1]]
 
 
 def test_dpimagebench_is_as_published(monkeypatch: pytest.MonkeyPatch) -> None:
-    grey, colour = (Lesson.dpimagebench("mlp", colour=c) for c in (False, True))
+    grey, colour = (Schedule.dpimagebench("mlp", colour=c) for c in (False, True))
     assert (grey.batch, grey.max_epochs, grey.average) == (256, 50, 0.9999)
     assert (colour.batch, colour.max_epochs, colour.weight_decay, colour.average) == (126, 200, 5e-4, 0.9999)
     assert grey.steps(noise(2560)) == 50 * 10
@@ -141,10 +141,10 @@ def test_dpimagebench_is_as_published(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_dpac_is_as_published(monkeypatch: pytest.MonkeyPatch) -> None:
-    changes = rates_of(Lesson.dpac("lenet"), torch.optim.SGD, monkeypatch)
+    changes = rates_of(Schedule.dpac("lenet"), torch.optim.SGD, monkeypatch)
     assert [i for i, _ in changes] == [0, 40]
     assert [rate for _, rate in changes] == pytest.approx([0.05, 0.005])
-    perceptron = Lesson.dpac("mlp")
+    perceptron = Schedule.dpac("mlp")
     assert (perceptron.optimizer, perceptron.rate, perceptron.batch, perceptron.patience) == ("adam", 1e-3, 200, 10)
     assert perceptron.weight_decay * perceptron.batch == pytest.approx(0.01)
 
@@ -152,7 +152,7 @@ def test_dpac_is_as_published(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_averages_are_of_weights_and_batch_statistics() -> None:
     """Two steps by hand: the average is 2/11 of the start and so on, for buffers too."""
     images, states = noise(16), []
-    plain = Lesson("small-cnn", loss="labels", batch=16, least_batches=1, falls=(), images_seen=math.inf)
+    plain = Schedule("small-cnn", loss="labels", batch=16, least_batches=1, milestones=(), images_seen=math.inf)
     for steps in (1, 2):
         student = train(images, dataclasses.replace(plain, max_epochs=float(steps)), seed=0, what="test")
         states.append(student.state_dict())
@@ -173,28 +173,28 @@ def test_averages_are_of_weights_and_batch_statistics() -> None:
     )
 
 
-def test_patience_ends_a_lesson_and_keeps_its_best() -> None:
+def test_patience_ends_training_and_keeps_the_best() -> None:
     real = reference().train
     images = Images(real.pixels[:100], real.labels[:100], real.classes)
     _, kept = split_off(images, seed=0)
     accuracies: list[float] = []  # after every epoch, and of what is kept at the end
 
-    def watch(done: float, student: Student) -> None:
+    def callback(done: float, student: Student) -> None:
         accuracies.append((predict(student, kept.pixels) == kept.labels).double().mean().item())
 
-    lesson = Lesson(
-        "mlp", optimizer="adam", rate=1e-2, falls=(), batch=9, least_batches=1, max_epochs=100.0, patience=3
+    schedule = Schedule(
+        "mlp", optimizer="adam", rate=1e-2, milestones=(), batch=9, least_batches=1, max_epochs=100.0, patience=3
     )
-    student = train(images, lesson, seed=0, what="test", watch=watch, looks=100)
+    student = train(images, schedule, seed=0, what="test", callback=callback, checkpoints=100)
     *each, final = accuracies
     assert len(each) < 99, "it was over before"
     best = each.index(max(each))
-    assert len(each) == best + 1 + lesson.patience
+    assert len(each) == best + 1 + schedule.patience
     assert final == max(each)
     assert (predict(student, kept.pixels) == kept.labels).double().mean().item() == final
 
 
-def test_images_kept_apart_are_the_others() -> None:
+def test_held_out_images_are_the_others() -> None:
     real = reference().train
     some, kept = split_off(real, seed=4)
     assert (len(some), len(kept)) == (len(real) - 144, 144)
@@ -209,31 +209,31 @@ def test_images_kept_apart_are_the_others() -> None:
 
 
 @pytest.mark.parametrize("arch", ["small-cnn", "wrn-40-4"])  # the second draws dropout
-def test_watching_happens_at_equal_moments_and_changes_nothing(arch: str) -> None:
+def test_callbacks_come_at_equal_intervals_and_change_nothing(arch: str) -> None:
     images, few = noise(32), 3 if arch == "wrn-40-4" else 10
-    lesson = Lesson(arch, loss="labels", batch=2, images_seen=2 * few)
+    schedule = Schedule(arch, loss="labels", batch=2, images_seen=2 * few)
     moments: list[float] = []
     modes: set[bool] = set()
     seen: list[Tensor] = []
 
-    def watch(done: float, student: Student) -> None:
+    def callback(done: float, student: Student) -> None:
         moments.append(done)
         modes.add(student.training)
         torch.rand(7)
         predict(student, images.pixels)
         seen.append(weights(student))
 
-    watched = train(images, lesson, seed=0, what="test", watch=watch, looks=5)
+    watched = train(images, schedule, seed=0, what="test", callback=callback, checkpoints=5)
     assert moments == ([1 / 3, 2 / 3, 1.0] if few == 3 else [0.2, 0.4, 0.6, 0.8, 1.0])
     assert modes == {False}
-    assert torch.equal(weights(watched), weights(train(images, lesson, seed=0, what="test")))
+    assert torch.equal(weights(watched), weights(train(images, schedule, seed=0, what="test")))
     assert torch.equal(seen[-1], weights(watched))
     assert not torch.equal(seen[0], seen[1])
 
 
 def test_the_best_is_the_first_of_the_highest() -> None:
     images = noise(20)
-    best = Best(images)
+    best = BestCheckpoint(images)
     students = [Student(Constant(answer), torch.ones(())) for answer in (1, 3, 3, 2)]
     images.labels[:] = torch.tensor([3] * 12 + [1] * 5 + [2] * 3)
     for number, student in enumerate(students):
@@ -257,7 +257,7 @@ class Constant(torch.nn.Module):
 @pytest.mark.parametrize("arch", ["mlp", "lenet", "resnet8", "wrn-10-2", "resnext-11"])
 def test_quick_networks_learn_digits(arch: str) -> None:
     real = reference()
-    student = train(real.train, Lesson.short(arch, max_epochs=3.0), seed=0, what="test")
+    student = train(real.train, Schedule.short(arch, max_epochs=3.0), seed=0, what="test")
     assert (predict(student, real.test.pixels) == real.test.labels).float().mean() > 0.7
 
 
@@ -276,8 +276,8 @@ def test_logits_of_any_scale_are_learnt_and_given_back(scale: float) -> None:
 def test_other_losses_learn_too(loss: str) -> None:
     real = reference()
     logits = 5 * torch.nn.functional.one_hot(real.train.labels, 10).float()
-    lesson = Lesson.short(images_seen=6_000, loss=loss, temperature=4.0)
-    student = train(with_logits(real.train, logits), lesson, seed=0, what="test")
+    schedule = Schedule.short(images_seen=6_000, loss=loss, temperature=4.0)
+    student = train(with_logits(real.train, logits), schedule, seed=0, what="test")
     assert (predict(student, real.test.pixels) == real.test.labels).float().mean() > 0.9
 
 
@@ -286,33 +286,33 @@ def weights(student: Student) -> Tensor:
 
 
 def test_seeds_reproduce_and_global_randomness_is_untouched() -> None:
-    images, lesson = noise(64), Lesson.short("shufflenet-v2", images_seen=24)
+    images, schedule = noise(64), Schedule.short("shufflenet-v2", images_seen=24)
     torch.manual_seed(11)
     before = torch.get_rng_state()
-    first, again, other = (weights(train(images, lesson, seed=s, what="test")) for s in (3, 3, 4))
+    first, again, other = (weights(train(images, schedule, seed=s, what="test")) for s in (3, 3, 4))
     assert torch.equal(first, again)
     assert not torch.equal(first, other)
     assert torch.equal(before, torch.get_rng_state())
 
 
-def test_impossible_lessons_are_refused() -> None:
-    images, _ = taught()
-    for lesson, given, sentence in (
-        (Lesson.short("resnet17"), images, "Expected one of the architectures"),
-        (Lesson.short(loss="kl"), with_logits(images, None), "got one with labels alone"),
-        (Lesson.short(loss="logits"), with_logits(images, None), "got one with labels alone"),
-        (Lesson.short(temperature=0.0), images, "temperature > 0, got 0"),
-        (Lesson.short(temperature=math.nan), images, "temperature > 0, got nan"),
+def test_impossible_schedules_are_refused() -> None:
+    images, _ = images_and_outputs()
+    for schedule, given, sentence in (
+        (Schedule.short("resnet17"), images, "Expected one of the architectures"),
+        (Schedule.short(loss="kl"), with_logits(images, None), "got one with labels alone"),
+        (Schedule.short(loss="logits"), with_logits(images, None), "got one with labels alone"),
+        (Schedule.short(temperature=0.0), images, "temperature > 0, got 0"),
+        (Schedule.short(temperature=math.nan), images, "temperature > 0, got nan"),
     ):
         with pytest.raises(UsageError, match=sentence):
-            train(given, lesson, seed=0, what="test")
+            train(given, schedule, seed=0, what="test")
     with pytest.raises(DataError, match="finite logits"):
-        train(with_logits(images, images.logits / 0), Lesson.short(), seed=0, what="test")
+        train(with_logits(images, images.logits / 0), Schedule.short(), seed=0, what="test")
     with pytest.raises(DataError, match="at least 2"):
-        train(Images(images.pixels[:1], images.labels[:1], images.classes), Lesson.short(), seed=0, what="test")
+        train(Images(images.pixels[:1], images.labels[:1], images.classes), Schedule.short(), seed=0, what="test")
 
 
 def test_logits_without_any_spread_do_no_harm() -> None:
-    images, _ = taught()
-    student = train(with_logits(images, torch.ones(6, 3)), Lesson.short(images_seen=20), seed=0, what="test")
+    images, _ = images_and_outputs()
+    student = train(with_logits(images, torch.ones(6, 3)), Schedule.short(images_seen=20), seed=0, what="test")
     assert weights(student).isfinite().all()

@@ -139,7 +139,7 @@ def _judge(stored: Stored, cell: CellJob) -> Callable[[Sampler], None]:
 
     def judge(sampler: Sampler) -> None:
         if "diary" in cell.measures:
-            stored.add("diary", {"value": getattr(sampler, "diary", None)})
+            stored.add("diary", {"value": getattr(sampler, "loss_history", None)})
         if "teacher" in cell.measures:
             classify = getattr(sampler, "classify", None)
             stored.add("teacher", {"value": None} if classify is None else _accuracy(classify, cell.job))

@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from sfumato.experiments.recipe_format import Recipe
 from sfumato.lab.folder import Lab
 from sfumato.lab.pictures import save_figure
-from sfumato.synthesis.alignment import Goal, Weights, align, targets_for
+from sfumato.synthesis.alignment import TargetStatistics, Weights, align, balanced_targets
 
 COUNT, HIDDEN, LESSONS, STEPS = 1_000, 32, 400, 60
 LOW, HIGH = -1.0, 2.0  # a pixel of 0 and of 1 in the plane: public points may lie outside of the unit square
@@ -105,10 +105,10 @@ def _aligned(public: Tensor, teacher: Plane, private: Tensor, draw: torch.Genera
         return teacher.observed(images.flatten(1) * (HIGH - LOW) + LOW)
 
     images = ((public - LOW) / (HIGH - LOW) * 2 - 1)[:, None, None, :]
-    goal = Goal.of(teacher.observed(private)[1])
+    goal = TargetStatistics.of(teacher.observed(private)[1])
     moved, _ = align(
         images,
-        targets_for(len(images), 2),
+        balanced_targets(len(images), 2),
         seen,
         goal,
         steps=STEPS,

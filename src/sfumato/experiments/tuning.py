@@ -21,7 +21,7 @@ from sfumato.judging.selection import Candidate, charged_choice, origin_of
 from sfumato.lab.store import PUBLIC_TRIAL, Stored
 from sfumato.privacy import Budget
 from sfumato.release import read_release
-from sfumato.training.student import Lesson, lessons_of, train
+from sfumato.training.student import Schedule, train, training_images
 
 if TYPE_CHECKING:
     from sfumato.experiments.engines import Engine
@@ -124,8 +124,8 @@ def _charged(experiment: Experiment, tuning: Tuning, name: str, group: list[Row]
             releases = [read_release(cell.release).images for cell in cells]
             students = []
             for row, cell, images in zip(group, cells, releases, strict=True):
-                lessons = lessons_of(images)
-                lesson = Lesson.short("small-cnn", soft=lessons.logits is not None)
+                lessons = training_images(images)
+                lesson = Schedule.short("small-cnn", soft=lessons.logits is not None)
                 student = train(lessons, lesson, seed=0, what=_axes(row))
                 students.append(Candidate(_axes(row), True, student, origin_of(cell.release, lesson, 0)))
             number = charged_choice(students, lab.folder, job.data, job.reading, releases[0], tuning.epsilon)

@@ -24,7 +24,7 @@ from sfumato.lab.scores import Entry, add_scores, read_scores
 from sfumato.progress import track
 from sfumato.release import read_release
 from sfumato.statistics.roc import Rate, area, epsilon_bound, rate_at
-from sfumato.training.student import Lesson, lessons_of, train
+from sfumato.training.student import Schedule, train, training_images
 from sfumato.values import Images, Reference, Release, Score
 
 MOST_CANDIDATES, MOST_POPULATION = 2_000, 10_000
@@ -110,8 +110,8 @@ def _keep(lab: Lab, entries: list[Entry], found: dict[str, Found], pairs: Pairs,
 
 def _on_student(released: Images, lineup: Lineup) -> dict[str, Found]:
     """What a classifier gives away that learnt from the release alone: no more than the release, if all is well."""
-    images = lessons_of(released)
-    lesson = Lesson.short("small-cnn", soft=images.logits is not None)
+    images = training_images(released)
+    lesson = Schedule.short("small-cnn", soft=images.logits is not None)
     student = train(images, lesson, seed=0, what="a classifier to attack")
     exposed = answered(student, lineup.members, lineup.others)
     told = {"target": "a classifier trained on the release"}

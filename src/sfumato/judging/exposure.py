@@ -9,14 +9,14 @@ from sfumato import contracts
 from sfumato.contracts import ClassifierAttack
 from sfumato.errors import DataError, NotApplicable, UsageError
 from sfumato.statistics.outputs import log_probability
-from sfumato.training.student import Lesson, outputs, train
+from sfumato.training.student import Schedule, outputs, train
 from sfumato.values import Exposed, Images
 
 BINS = 15
 LEAST_LOSS = 1e-8  # a surer classifier is not told apart: the logarithm of the loss has no lower end
 
 
-def expose(members: Images, others: Images, lesson: Lesson, *, shadows: int = 8, seed: int = 0) -> Exposed:
+def expose(members: Images, others: Images, lesson: Schedule, *, shadows: int = 8, seed: int = 0) -> Exposed:
     """A target trained on all members, shadows trained on random halves, and what they say about candidates.
 
     Candidates are as many members as others. Shadows come in pairs that share the records out between them, so

@@ -29,7 +29,7 @@ from sfumato.release import read_release
 from sfumato.release.layout import SUMS
 from sfumato.release.sums import sha256
 from sfumato.statistics.panels import comparable
-from sfumato.training.student import Lesson, Student, lessons_of, predict, train
+from sfumato.training.student import Schedule, Student, predict, train, training_images
 from sfumato.values import Images, Score, Source
 
 LEAKY = "selected-by-test-max (leaky, for comparison)"
@@ -69,7 +69,7 @@ def select_classifier(
     reference = reference_for(release, real, reading)
     held_out = comparable(release.images, reference)
     Budget.of(epsilon, count=len(reference.train))  # an impossible one is refused before the work
-    lessons, kept = _split(lessons_of(release.images))
+    lessons, kept = _split(training_images(release.images))
     lab = Lab.beside(release.path.absolute())
     with lab:
         read_scores(lab.folder)  # a foreign table is refused before the work
@@ -99,7 +99,7 @@ def _train(
     candidates: list[Candidate] = []
     for arch in archs:
         changes = {} if images_seen is None else {"images_seen": images_seen}
-        lesson = Lesson.short(arch, soft=lessons.logits is not None, **changes)
+        lesson = Schedule.short(arch, soft=lessons.logits is not None, **changes)
         for seed in seeds:
             origin = origin_of(release, lesson, seed)
 
@@ -107,7 +107,7 @@ def _train(
                 name = f"{arch}, seed {seed}, after {done:.0%}"
                 candidates.append(Candidate(name, done == 1, _copy(student), origin))
 
-            train(lessons, lesson, seed=seed, what=f"{arch}, seed {seed}", watch=keep, looks=looks)
+            train(lessons, lesson, seed=seed, what=f"{arch}, seed {seed}", callback=keep, checkpoints=looks)
     return candidates
 
 
@@ -115,7 +115,7 @@ def _copy(student: Student) -> Student:
     return copy.deepcopy(student).eval().requires_grad_(False)
 
 
-def origin_of(release: Path, lesson: Lesson, seed: int) -> str:
+def origin_of(release: Path, lesson: Schedule, seed: int) -> str:
     """A digest of what a classifier is made from.
 
     Not of its weights, whose last digits depend on the machine and its number of threads: who resumes elsewhere must

@@ -16,7 +16,7 @@ from sfumato.lab.folder import NOTICE, Lab
 from sfumato.networks import classifiers
 from sfumato.release import read_release
 from sfumato.statistics.panels import accuracy, comparable
-from sfumato.training.student import Lesson, Loss, Subset, lessons_of, predict, released_labels, train
+from sfumato.training.student import Loss, Schedule, Subset, predict, released_labels, train, training_images
 from sfumato.values import Images, Reference, Score
 
 HELD_OUT, MOST_HELD_OUT = 20, 2_000  # one released image in so many is kept from the student, at most so many
@@ -48,7 +48,7 @@ def train_student(
     if not 1 <= seeds <= MOST_SEEDS:
         raise UsageError(f"Expected 1 to {MOST_SEEDS} seeds, got {seeds}.")
     release = read_release(Path(folder))
-    lessons, kept = _split(lessons_of(release.images, loss, subset))
+    lessons, kept = _split(training_images(release.images, loss, subset))
     # Many small steps pay by logits, and by the labels of all images, which are of many kinds.
     long = subset == "all" or (lessons.logits is not None and loss != "labels")
     lesson = _lesson(arch, schedule, loss, temperature, long=long)
@@ -80,14 +80,14 @@ def summary(score: Score) -> str:
     return "\n".join(lines)
 
 
-def _lesson(arch: str, schedule: str, loss: Loss | None, temperature: float | None, *, long: bool) -> Lesson:
+def _lesson(arch: str, schedule: str, loss: Loss | None, temperature: float | None, *, long: bool) -> Schedule:
     changes: dict[str, Any] = {} if loss is None else {"loss": loss}
     if temperature is not None:
         changes["temperature"] = temperature
     if schedule == "paper":
-        lesson = Lesson.paper(arch, **changes)
+        lesson = Schedule.paper(arch, **changes)
     else:
-        lesson = Lesson.short(arch, soft=long, **changes)
+        lesson = Schedule.short(arch, soft=long, **changes)
     if temperature is not None and lesson.loss != "kl":
         raise UsageError("Expected a temperature with the loss kl alone.", fix="add --loss kl, or leave it out")
     return lesson
@@ -103,7 +103,7 @@ def _split(images: Images) -> tuple[Images, Images]:
 
 
 def _score(
-    lesson: Lesson, lessons: Images, kept: Images, real: Reference, seeds: tuple[int, ...], asked: dict[str, str]
+    lesson: Schedule, lessons: Images, kept: Images, real: Reference, seeds: tuple[int, ...], asked: dict[str, str]
 ) -> Score:
     held_out = comparable(lessons, real)
     released = released_labels(kept)

@@ -1,1 +1,1 @@
-"""One file, one paper: public hyperparameters, fit, sampler."""
+"""Synthesizers: one file for each paper, with its public hyperparameters, its fit and its sampler."""

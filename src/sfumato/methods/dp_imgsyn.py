@@ -1,9 +1,9 @@
 """DP-ImgSyn (anonymous, TMLR submission 2024): public images, aligned to a private teacher and labelled by it.
 
-A teacher is trained by DP-SGD (step 1), one noisy sum measures the statistics of its features on the private
-images (step 1b), public images are moved until theirs fit (step 2, Algorithm 1), and the teacher labels them
-(step 3). The paper's step 1b adds noise to batches of activations, which bounds nothing that one record can
-change; here each record's means and second moments are one bounded row of one charged sum.
+A teacher is trained by DP-SGD (step 1), one noisy sum measures the statistics of its layers on the private
+images (step 1b), public images are optimised to match them (step 2, Algorithm 1), and the teacher labels them
+(step 3). The paper's step 1b adds noise to batches of activations, which does not bound the influence of a
+record; here the means and second moments of each record are one bounded row of one charged sum.
 """
 
 from __future__ import annotations
@@ -23,20 +23,33 @@ from sfumato.networks.resnet import resnet18, resnet34
 from sfumato.networks.scattering import LinearHead, ScatteringFeatures
 from sfumato.privacy import Budget, Descent, GaussianSum, PrivateImages, Query, descend
 from sfumato.progress import track
-from sfumato.synthesis.alignment import Form, Goal, Observed, Scattered, Teacher, Weights, align, targets_for
+from sfumato.synthesis.alignment import (
+    Form,
+    GroupNormTeacher,
+    LayerTeacher,
+    ScatteringTeacher,
+    TargetStatistics,
+    Weights,
+    align,
+    balanced_targets,
+)
 from sfumato.values import Images, Spec
 
-TEACHERS = {"scattering": (0.1, 100.0), "resnet18-gn": (1.0, 0.5), "resnet34-gn": (1.0, 0.5)}  # bound, step size
+TEACHERS = {
+    "scattering": (0.1, 100.0),
+    "resnet18-gn": (1.0, 0.5),
+    "resnet34-gn": (1.0, 0.5),
+}  # clipping bound, step size
 STARTS = ("public", "gaussian", "blurred")
-RESEARCH = ("paper", "code")  # statistics that are not private
+RESEARCH = ("paper", "code")  # published statistics, which are not private
 CHUNK = 500  # images that the teacher labels at a time
 
 
 @dataclass(frozen=True)
 class DPImgSyn(Synthesizer):
-    """Hyperparameters, all public; `steps` is the paper's k, chosen before anything is seen (its early stopping)."""
+    """Hyperparameters, all public; `steps` is the paper's k (its early stopping), which must be fixed in advance."""
 
-    # what is measured in step 1b depends on the teacher and on the images that alignment starts from, no further
+    # step 1b depends only on the teacher and on the images that alignment starts from
     free: ClassVar = frozenset(
         {
             "steps",
@@ -53,8 +66,8 @@ class DPImgSyn(Synthesizer):
     teacher: str = "scattering"
     rounds: int = 800
     sampling: float = 0.03
-    l2_bound: float = 0.0  # of a gradient; 0: what suits the teacher
-    rate: float = 1.0  # times the step size that suits the teacher
+    l2_bound: float = 0.0  # clipping bound of a gradient; 0: a default for the teacher
+    rate: float = 1.0  # relative to the default step size of the teacher
     weight_decay: float = 0.0
     width: int = 16  # of a ResNet's first stage; the paper has 64
     steps: int = 0
@@ -113,17 +126,24 @@ class DPImgSyn(Synthesizer):
 
     @classmethod
     def for_task(cls, spec: Spec, budget: Budget) -> Self:
-        # More rounds and longer steps pay when there is less noise; about 2,000 records a round keep the noise
-        # of sampling below that of privacy.
+        # More rounds and larger steps help where there is less noise; about 2,000 records in a round keep the
+        # sampling noise below the privacy noise.
         rounds = 400 if budget.epsilon < 0.5 else 800 if budget.epsilon < 5 else 1_000
-        # Without a bound gradients are ten times as long.
+        # Without clipping gradients are about ten times as long.
         rate = 0.02 if math.isinf(budget.epsilon) else min(2.0, budget.epsilon**0.3)
         return cls(rounds=rounds, sampling=min(0.5, max(0.03, 2_000 / max(spec.count, 1))), rate=round(rate, 3))
 
     def plan(self, spec: Spec) -> Sequence[GaussianSum]:
         share = self.statistics_share if self.steps else 0.0
-        teacher = GaussianSum(rounds=self.rounds, sampling=self.sampling, share=1 - share)
-        return [teacher, GaussianSum(share=share)] if self.steps else [teacher]
+        teacher = GaussianSum(
+            rounds=self.rounds, sampling=self.sampling, share=1 - share, purpose="gradients of the teacher"
+        )
+        if not self.steps:
+            return [teacher]
+        return [
+            teacher,
+            GaussianSum(share=share, purpose="mean and variance of the teacher's layers on private images"),
+        ]
 
     def seconds(self, spec: Spec) -> float:
         image = 3e-4 * spec.pixels / 784  # a pass of one image through the scattering teacher
@@ -138,16 +158,16 @@ class DPImgSyn(Synthesizer):
         mechanisms = private.ledger.calibrate(*self.plan(spec))
         if self.statistics in RESEARCH or self.teacher_noise:
             mechanisms = self._research(private, mechanisms)
-        teacher = self._teach(private, mechanisms[0])  # step 1
+        teacher = self._trained_teacher(private, mechanisms[0])  # step 1
         start = self._start(spec, public)
         draw = torch.Generator().manual_seed(self.seed)
         if not self.steps:
-            return Labelled(teacher, spec.classes, start)
+            return LabelledSampler(teacher, spec.classes, start)
         goal = self._measure(private, mechanisms[1], teacher, start(CHUNK))  # step 1b
         weights = Weights(self.feature_weight, self.class_weight, self.variation_weight, self.size_weight)
 
         def aligned(images: Tensor) -> tuple[Tensor, list[dict[str, float]]]:  # step 2
-            targets = targets_for(len(images), len(spec.classes))
+            targets = balanced_targets(len(images), len(spec.classes))
             return align(
                 images,
                 targets,
@@ -160,10 +180,10 @@ class DPImgSyn(Synthesizer):
                 draw=draw,
             )
 
-        return Labelled(teacher, spec.classes, start, aligned, batch=self.align_batch)
+        return LabelledSampler(teacher, spec.classes, start, aligned, batch=self.align_batch)
 
     def _research(self, private: PrivateImages, mechanisms: Sequence[GaussianSum]) -> tuple[GaussianSum, ...]:
-        """The published statistics are bounded by nothing, so no budget but an infinite one can pay for them."""
+        """The published statistics are not bounded, so they are allowed only with an infinite budget."""
         if not math.isinf(private.ledger.budget.epsilon):
             raise UsageError(
                 f"Expected epsilon inf for statistics={self.statistics} or teacher_noise: such a run is not private.",
@@ -171,34 +191,36 @@ class DPImgSyn(Synthesizer):
             )
         return replace(mechanisms[0], noise_multiplier=self.teacher_noise), *mechanisms[1:]
 
-    def _teach(self, private: PrivateImages, mechanism: GaussianSum) -> Teacher:
+    def _trained_teacher(self, private: PrivateImages, mechanism: GaussianSum) -> LayerTeacher:
         spec = private.spec
         if self.teacher == "scattering":
             features = ScatteringFeatures(*spec.shape)
             sealed = private.mapped(lambda image: features(image[None])[0])
             head = LinearHead(math.prod(features.shape), len(spec.classes))
-            self._train(sealed.open(mechanism, purpose="teacher"), head)
-            return Scattered(features, head).eval()
+            self._train(sealed.open(mechanism), head)
+            return ScatteringTeacher(features, head).eval()
         build = resnet18 if self.teacher == "resnet18-gn" else resnet34
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(self.seed)
             network = build(spec.channels, len(spec.classes), width=self.width, norm="group")
-        self._train(private.open(mechanism, purpose="teacher"), network)
-        return Observed(network).eval()
+        self._train(private.open(mechanism), network)
+        return GroupNormTeacher(network).eval()
 
     def _train(self, query: Query, model: nn.Module) -> None:
         bound, rate = TEACHERS[self.teacher]
         descent = Descent(self.l2_bound or bound, rate * self.rate, self.weight_decay)
         descend(query, model, _cross_entropy, descent, what="teacher")
 
-    def _measure(self, private: PrivateImages, mechanism: GaussianSum, teacher: Teacher, sample: Tensor) -> Goal:
+    def _measure(
+        self, private: PrivateImages, mechanism: GaussianSum, teacher: LayerTeacher, sample: Tensor
+    ) -> TargetStatistics:
         """Mean and variance of every channel over the private images, from one noisy sum.
 
-        Scale and bound come from the images that alignment starts from, which are public.
+        Scale and clipping bound are set on the images that alignment starts from, which are public.
         """
 
         def moments(images: Tensor) -> Tensor:  # (b, 2 * channels)
-            return torch.cat([m for layer in self._seen(teacher(images)[1]) for m in _moments(layer)], dim=1)
+            return torch.cat([m for layer in self._measured_layers(teacher(images)[1]) for m in _moments(layer)], dim=1)
 
         with torch.no_grad():
             known = moments((sample + 1) / 2)
@@ -206,7 +228,7 @@ class DPImgSyn(Synthesizer):
         scale = known.square().mean(0).sqrt()
         scale = scale.clamp(min=float(scale.mean()) / 100)
         bound = 1.25 * float((known / scale).norm(dim=1).quantile(0.95))
-        query = private.open(mechanism, purpose="statistics")
+        query = private.open(mechanism)
         total = query(lambda image, label: moments(image[None])[0] / scale, l2_bound=bound)
         parts = iter(
             torch.split((total / private.spec.count).float() * scale, [size for s in sizes for size in (s, s)])
@@ -215,10 +237,10 @@ class DPImgSyn(Synthesizer):
         for mean, second in zip(parts, parts, strict=True):
             means.append(mean)
             variances.append((second - mean.square()).clamp(min=1e-8))
-        return Goal(tuple(means), tuple(variances))
+        return TargetStatistics(tuple(means), tuple(variances))
 
-    def _seen(self, layers: list[Tensor]) -> list[Tensor]:
-        """What the statistics are taken of: in the paper's text, activations clipped and made noisy first."""
+    def _measured_layers(self, layers: list[Tensor]) -> list[Tensor]:
+        """The layers that are measured; as in the paper's text, clipped and with noise added."""
         if self.statistics != "paper":
             return layers
         bound = self.l2_bound or TEACHERS[self.teacher][0]
@@ -226,12 +248,14 @@ class DPImgSyn(Synthesizer):
         return [a + self.teacher_noise * bound * torch.randn_like(a) for a in clipped]
 
     def _start(self, spec: Spec, public: Images | None) -> Callable[[int], Tensor]:
-        """A function that gives so many images to begin with, in [-1, 1]."""
+        """A function that returns a number of initial images, in [-1, 1]."""
         if self.start == "public":
             if public is None or not len(public):
                 raise UsageError("Expected public images to start from.", fix="name some with --public")
             pixels = public.pixels
-            return lambda count: views(pixels, count, torch.Generator().manual_seed(self.seed)).float() / 127.5 - 1
+            return lambda count: (
+                with_augmented_repeats(pixels, count, torch.Generator().manual_seed(self.seed)).float() / 127.5 - 1
+            )
         kernel = self.blur if self.start == "blurred" else 1
         return lambda count: blurred_noise((count, *spec.shape), kernel, torch.Generator().manual_seed(self.seed))
 
@@ -241,12 +265,12 @@ def _cross_entropy(model: Callable[..., Tensor], image: Tensor, label: Tensor) -
 
 
 def _moments(layer: Tensor) -> tuple[Tensor, Tensor]:
-    """Of each image and channel, over places: (b, channels, places) to two of (b, channels)."""
+    """Mean and second moment over positions: (b, channels, positions) to two of (b, channels)."""
     return layer.mean(2), layer.square().mean(2)
 
 
-def views(pixels: Tensor, count: int, draw: torch.Generator) -> Tensor:
-    """Each image once, in random order; where more are wanted, again, turned, mirrored and shifted."""
+def with_augmented_repeats(pixels: Tensor, count: int, draw: torch.Generator) -> Tensor:
+    """Each image once, in random order; further copies are rotated, mirrored and shifted."""
     parts: list[Tensor] = []
     wanted = count
     while wanted > 0:
@@ -279,15 +303,15 @@ def blurred_noise(shape: tuple[int, ...], kernel: int, draw: torch.Generator) ->
     return noise.clamp(-1, 1)
 
 
-class Labelled:
-    """The sampler: images to begin with, aligned where asked, with the teacher's logits; the labels are its choice.
+class LabelledSampler:
+    """The sampler: initial images, aligned if `steps` > 0, with the teacher's logits and predicted labels.
 
-    `diary` holds, after sampling, the mean of every loss before each step of alignment.
+    `loss_history` holds, after sampling, the mean of every loss before each step of alignment.
     """
 
     def __init__(
         self,
-        teacher: Teacher,
+        teacher: LayerTeacher,
         classes: tuple[str, ...],
         start: Callable[[int], Tensor],
         aligned: Callable[[Tensor], Any] | None = None,
@@ -295,7 +319,7 @@ class Labelled:
         batch: int = CHUNK,
     ) -> None:
         self.teacher, self.classes, self.start, self.aligned, self.batch = teacher, classes, start, aligned, batch
-        self.diary: list[dict[str, float]] = []
+        self.loss_history: list[dict[str, float]] = []
 
     def __call__(self, labels: Tensor) -> Images:
         images, histories = self.start(len(labels)), []
@@ -303,13 +327,13 @@ class Labelled:
             batches = torch.split(images, self.batch)
             made = [self.aligned(batch) for batch in track(batches, what="alignment", total=len(batches))]
             images, histories = torch.cat([m[0] for m in made]), [m[1] for m in made]
-        self.diary = [_mean(steps) for steps in zip(*histories, strict=True)]
+        self.loss_history = [_mean(steps) for steps in zip(*histories, strict=True)]
         pixels = (images.add(1).mul(127.5)).round().clamp(0, 255).to(torch.uint8)
         logits = self.classify(pixels)
         return Images(pixels, logits.argmax(1), self.classes, logits)
 
     def classify(self, pixels: Tensor) -> Tensor:
-        """The teacher's logits of any images: what it learnt was paid for, so this is free."""
+        """The teacher's logits of any images; post-processing."""
         with torch.no_grad():
             return torch.cat([self.teacher(chunk.float() / 255)[0] for chunk in torch.split(pixels, CHUNK)])
 

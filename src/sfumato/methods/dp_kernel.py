@@ -10,11 +10,11 @@ phi(x_i), .>, its RKHS sensitivity is 1, and <w, phi(.)> with w ~ N(0, I) has co
 = k(x, y): it is a path of that process. So the functional mechanism is, exactly, one Gaussian sum of
 the phi(x_i), and the path is a function that can be differentiated.
 
-The public code draws the process at the current points alone and detached from the graph, so that the
-generator follows the exact private gradient whatever the noise; scales the covariance by c and not by c^2;
-goes on without noise where a factorisation fails; hands private labels to the generator; and counts on
-Poisson sampling that it does not do. Here one function is released for the whole run, from all
-records, its noise is part of every gradient, and the labels of made images are uniform.
+The public code draws the process only at the current points and detached from the graph, so that the generator
+follows the exact private gradient whatever the noise; scales the covariance by c instead of c^2; continues without
+noise where a factorisation fails; passes private labels to the generator; and its accounting assumes Poisson sampling,
+which it does not do. Here one function of all records is released for the whole run, its noise is part of every
+gradient, and the labels of generated images are uniform.
 """
 
 from __future__ import annotations
@@ -30,8 +30,14 @@ from torch import Tensor
 from sfumato.contracts import Sampler, Synthesizer
 from sfumato.errors import UsageError, expect_within
 from sfumato.privacy import Budget, GaussianSum, PrivateImages
-from sfumato.synthesis.embedding import count_share_for, counted, mean_embedding
-from sfumato.synthesis.painting import COURSE, MULTIPLICATIONS, Course, Paintings, paint
+from sfumato.synthesis.embedding import count_share_for, mean_embedding, with_count
+from sfumato.synthesis.generator_training import (
+    GENERATOR_SETTINGS,
+    MULTIPLICATIONS,
+    GeneratorSampler,
+    GeneratorSettings,
+    train_generator,
+)
 from sfumato.values import Images, Spec
 
 PUBLISHED_SIDE = 28  # pixels; the published widths are for images of this size
@@ -41,78 +47,84 @@ PUBLISHED_SIDE = 28  # pixels; the published widths are for images of this size
 class DPKernel(Synthesizer):
     """Hyperparameters, all public.
 
-    The kernel is a mean of Gaussian kernels, for pixels in [-1, 1], times 1[y = y']. A step looks at a random part
-    of the frequencies: the same loss on average, for less work.
+    The kernel is a mean of Gaussian kernels, for pixels in [-1, 1], times 1[y = y']. A training step
+    uses a random subset of the frequencies: the same loss on average, at lower cost.
     """
 
-    free: ClassVar = COURSE | {"glimpse"}
+    free: ClassVar = GENERATOR_SETTINGS | {"glimpse"}
 
     frequencies: int = 4_000
-    glimpse: int = 500  # frequencies that one step looks at
-    widths: tuple[float, ...] = (1.0, 2.0, 4.0, 8.0, 16.0)  # at 28 px; they grow with the image's side
-    count_share: float = 0.01  # the constant kernel's part of k: its witness is the size of a class
+    glimpse: int = 500  # frequencies that a training step uses
+    widths: tuple[float, ...] = (
+        1.0,
+        2.0,
+        4.0,
+        8.0,
+        16.0,
+    )  # of the kernels, for 28 x 28 pixels; scaled with the side of the image
+    count_share: float = 0.01  # weight of the constant kernel in k, whose function gives the size of a class
     steps: int = 1_500
     batch: int = 500
     learning_rate: float = 5e-3
     latent: int = 6
     hidden: int = 256
     codes: int = 16
-    drafts: int = 2  # of every image, of which the one most like its class is kept
+    drafts: int = 2  # made of each image; the one most like its class is kept
     seed: int = 0
 
     def __post_init__(self) -> None:
         expect_within(
             self, frequencies=(1, 1_000_000), glimpse=(1, 1_000_000), count_share=(1e-6, 0.9999), seed=(0, 2**31 - 2)
         )
-        Course.of(self)
+        GeneratorSettings.of(self)
         if not self.widths or min(self.widths) <= 0:
             raise UsageError(f"Expected widths above 0, got {self.widths}.")
 
     @classmethod
     def for_task(cls, spec: Spec, budget: Budget) -> Self:
         share = count_share_for(spec, budget.epsilon)
-        if spec.pixels <= 256:  # such images have few degrees of freedom, and should take seconds
+        if spec.pixels <= 256:  # small images need fewer features, and should take seconds
             return cls(frequencies=1_000, glimpse=250, count_share=share, steps=600, batch=200, latent=4, hidden=128)
         return cls(count_share=share)
 
     def plan(self, spec: Spec) -> Sequence[GaussianSum]:
-        return [GaussianSum(rounds=1, sampling=1.0)]
+        return [GaussianSum(purpose="the mean kernel function of each class, and how large the class is")]
 
     def seconds(self, spec: Spec) -> float:
         asking = (1 + self.drafts) * spec.count * spec.pixels * self.frequencies / MULTIPLICATIONS
-        return 5 + asking + Course.of(self).seconds(spec, distance=spec.pixels * self.glimpse)
+        return 5 + asking + GeneratorSettings.of(self).seconds(spec, distance=spec.pixels * self.glimpse)
 
     def fit(self, private: PrivateImages, public: Images | None) -> Sampler:
         draw = torch.Generator().manual_seed(self.seed)
-        witness, trust = self.release(private, draw)
+        witness, reliability = self.release(private, draw)
 
         def loss(images: Tensor) -> Tensor:
             part = witness.part(self.glimpse, draw)
-            return (trust * part.loss(images.flatten(2))).mean()
+            return (reliability * part.loss(images.flatten(2))).mean()
 
         def likeness(images: Tensor, labels: Tensor) -> Tensor:
             return witness(images.flatten(1), labels)
 
-        painter = paint(private.spec, Course.of(self), loss, draw=draw, what="dp-kernel")
-        return Paintings(painter, private.spec.classes, likeness, drafts=self.drafts, seed=self.seed + 1)
+        generator = train_generator(private.spec, GeneratorSettings.of(self), loss, draw=draw, what="dp-kernel")
+        return GeneratorSampler(generator, private.spec.classes, likeness, drafts=self.drafts, seed=self.seed + 1)
 
     def release(self, private: PrivateImages, draw: torch.Generator) -> tuple[Witness, Tensor]:
-        """The one functional release, of all classes; and how much of each class's function is not noise."""
+        """The released function of each class, and its reliability: the part of it that is not noise."""
         spec = private.spec
         (mechanism,) = private.ledger.calibrate(*self.plan(spec))
-        query = private.open(mechanism, purpose="witness function of each class")
+        query = private.open(mechanism)
         omega = self._frequencies(spec, draw)
 
         def contribution(image: Tensor, label: Tensor) -> Tensor:  # the representer k((x, y), .) in R^(1 + D)
-            return counted(features(image.flatten(), omega), self.count_share)
+            return with_count(features(image.flatten(), omega), self.count_share)
 
-        # f_D + s g: the noise of the sum is the process's path.
+        # f_D + s g: the noise of the sum is the sample path of the process.
         sums = query.per_class(contribution, l2_bound=1.0)  # (k, 1 + D)
-        means, trust = mean_embedding(sums, share=self.count_share, noise=mechanism.noise_multiplier or 0.0)
-        return Witness(omega, means), trust
+        means, reliability = mean_embedding(sums, share=self.count_share, noise=mechanism.noise_multiplier or 0.0)
+        return Witness(omega, means), reliability
 
     def _frequencies(self, spec: Spec, draw: torch.Generator) -> Tensor:
-        """Draws of the spectral density of the mean of Gaussian kernels: each width in turn, equally often."""
+        """Draws from the spectral density of the kernel: each width equally often."""
         widths = torch.tensor(self.widths).repeat(-(-self.frequencies // len(self.widths)))[: self.frequencies, None]
         scale = math.sqrt(spec.pixels) / PUBLISHED_SIDE
         return torch.randn(self.frequencies, spec.pixels, generator=draw) / (widths * scale)
@@ -135,7 +147,7 @@ class Witness:
         return pairs - 2 * (mean * self.means).sum(-1)
 
     def part(self, frequencies: int, draw: torch.Generator) -> Witness:
-        """The same function by a random part of its frequencies: right on average over the parts."""
+        """The same function by a random subset of its frequencies; unbiased."""
         total = len(self.omega)
         if frequencies >= total:
             return self

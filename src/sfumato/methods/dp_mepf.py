@@ -1,20 +1,19 @@
 """DP-MEPF (Harder, Jalali, Sutherland, Park 2023): match one noisy mean of a public network's features of each class.
 
-A generator is trained until its images have the first and second moments of perceptual features that were asked
-for once: phi_1 is an image's features at unit length, phi_2 their squares at unit length. `features` names the
+A generator is trained until its images match first and second moments of perceptual features, which are asked for
+once: phi_1 is the vector of an image's features at unit length, phi_2 that of their squares. `features` names the
 network: efficientnet-lite0 was trained on ImageNet, which is public; scattering is a fixed wavelet transform, so
-its features are not perceptual, but it needs no weights and works offline and on tiny images. What the public code
-does otherwise:
+its features are not perceptual, but it needs no weights and works on tiny images. Differences from the public code:
 
 - It halves the sensitivity of the second moment "because it is positive". Two positive unit vectors can be sqrt(2)
   apart, so its noise is too small by that factor. Here both moments are one row whose norm is 1.
 - It divides by the exact size of each class and adds noise by it, though sizes are private. Here they are asked
   in the same sum.
-- It divides features by their norm, which can be zero. Here every layer has one constant feature more, which also
-  keeps how strong the others are.
-- It reports the training step that does best on a test set. Here the last one counts.
+- It divides features by their norm, which can be zero. Here each layer has an additional constant feature, which
+  also preserves the magnitude of the others.
+- It reports the training step with the best test accuracy. Here it is the last one.
 
-A judge that looks through the same network (`fid[efficientnet-lite0-64]`) flatters such a release.
+A metric that uses the same network (`fid[efficientnet-lite0-64]`) is biased in favour of such a release.
 """
 
 from __future__ import annotations
@@ -34,12 +33,17 @@ from sfumato.networks.efficientnet_lite0 import EfficientNetLite0
 from sfumato.networks.scattering import COARSE_SIDE, FEATURE_SIDE, ORIENTATIONS, Scattering
 from sfumato.privacy import Budget, GaussianSum, PrivateImages
 from sfumato.statistics.features import extractor
-from sfumato.synthesis.embedding import count_share_for, counted, mean_embedding, squared_mmd
-from sfumato.synthesis.painting import COURSE, Course, Paintings, paint
+from sfumato.synthesis.embedding import count_share_for, mean_embedding, squared_mmd, with_count
+from sfumato.synthesis.generator_training import (
+    GENERATOR_SETTINGS,
+    GeneratorSampler,
+    GeneratorSettings,
+    train_generator,
+)
 from sfumato.values import Images, Spec
 
-CHUNK = 64  # images at a time: small maps stay in the processor's cache
-GRID = 8  # maps are averaged until they are about this wide
+CHUNK = 64  # images at a time: their feature maps fit the processor's cache
+GRID = 8  # feature maps are average-pooled to about this width
 FEATURES = ("auto", "efficientnet-lite0", "scattering")
 
 
@@ -47,20 +51,20 @@ FEATURES = ("auto", "efficientnet-lite0", "scattering")
 class DPMEPF(Synthesizer):
     """Hyperparameters, all public."""
 
-    free: ClassVar = COURSE | {"seed"}
+    free: ClassVar = GENERATOR_SETTINGS | {"seed"}
 
     features: str = "auto"  # efficientnet-lite0 where it is installed and images have 16 pixels or more
-    side: int = 48  # pixels that efficientnet-lite0 sees
-    rows: int = 5  # of its blocks, each of them a layer of features
-    second_share: float = 0.3  # of the squared norm of the features, left to the second moment
-    count_share: float = 0.01  # of a record's squared norm, spent on the size of its class
+    side: int = 48  # of the input of efficientnet-lite0, in pixels
+    rows: int = 5  # stages of its blocks; each gives a layer of features
+    second_share: float = 0.3  # of the squared norm of a row, for the second moment
+    count_share: float = 0.01  # of a row's squared norm, spent on the size of the class
     steps: int = 300
     batch: int = 200
     learning_rate: float = 5e-3
     latent: int = 6
     hidden: int = 512
     codes: int = 16
-    drafts: int = 1  # of every image, of which the one most like its class is kept; each costs a look
+    drafts: int = 1  # made of each image; the one most like its class is kept; each needs its features
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -70,18 +74,20 @@ class DPMEPF(Synthesizer):
             raise UsageError(f"Expected a side from 32 to 224 that is a multiple of 16, got {self.side}.")
         part = (1e-6, 0.9999)
         expect_within(self, rows=(1, 7), second_share=part, count_share=part, seed=(0, 2**31 - 2))
-        Course.of(self)
+        GeneratorSettings.of(self)
 
     @classmethod
     def for_task(cls, spec: Spec, budget: Budget) -> Self:
         share = count_share_for(spec, budget.epsilon)
         features = available(spec)
-        if spec.pixels <= 256:  # such images have few degrees of freedom, and should take seconds
+        if spec.pixels <= 256:  # small images need fewer features, and should take seconds
             return cls(features, count_share=share, latent=4, hidden=128)
         return cls(features, count_share=share)
 
     def plan(self, spec: Spec) -> Sequence[GaussianSum]:
-        return [GaussianSum(rounds=1, sampling=1.0)]
+        return [
+            GaussianSum(purpose="the mean image features of each class and their squares, and how large the class is")
+        ]
 
     def seconds(self, spec: Spec) -> float:
         features = available(spec) if self.features == "auto" else self.features
@@ -93,36 +99,40 @@ class DPMEPF(Synthesizer):
     def fit(self, private: PrivateImages, public: Images | None) -> Sampler:
         spec = private.spec
         (mechanism,) = private.ledger.calibrate(*self.plan(spec))
-        query = private.open(mechanism, purpose="moments of the features of each class", microbatch=CHUNK)
+        query = private.open(mechanism, microbatch=CHUNK)
         phi = self._moments(spec)
 
         def contribution(image: Tensor, label: Tensor) -> Tensor:
-            return counted(phi(image[None])[0], self.count_share)
+            return with_count(phi(image[None])[0], self.count_share)
 
         # sum_i [phi_1(x_i), phi_2(x_i)] (x) onehot(y_i) + noise: one row for each class.
         sums = query.per_class(contribution, l2_bound=1.0)  # (k, 1 + d)
-        target, trust = mean_embedding(sums, share=self.count_share, noise=mechanism.noise_multiplier or 0.0)
+        target, reliability = mean_embedding(sums, share=self.count_share, noise=mechanism.noise_multiplier or 0.0)
 
         def distance(images: Tensor) -> Tensor:
             made = torch.cat([phi(chunk) for chunk in torch.split(images.flatten(0, 1), CHUNK)])
-            return (trust * squared_mmd(made.reshape(*images.shape[:2], -1), target)).mean()
+            return (reliability * squared_mmd(made.reshape(*images.shape[:2], -1), target)).mean()
 
         def likeness(images: Tensor, labels: Tensor) -> Tensor:
             made = torch.cat([phi(chunk) for chunk in torch.split(images, CHUNK)])
             return (made * target[labels]).sum(1)
 
         draw = torch.Generator().manual_seed(self.seed)
-        painter = paint(spec, Course.of(self), distance, draw=draw, what="dp-mepf")
-        return Paintings(painter, spec.classes, likeness, drafts=self.drafts, seed=self.seed + 1)
+        generator = train_generator(spec, GeneratorSettings.of(self), distance, draw=draw, what="dp-mepf")
+        return GeneratorSampler(generator, spec.classes, likeness, drafts=self.drafts, seed=self.seed + 1)
 
-    def _moments(self, spec: Spec) -> Moments:
+    def _moments(self, spec: Spec) -> FeatureMoments:
         features = available(spec) if self.features == "auto" else self.features
-        layers = Waves(spec) if features == "scattering" else Perceived(spec, side=self.side, rows=self.rows)
-        return Moments(layers, spec, second_share=self.second_share)
+        layers = (
+            ScatteringLayers(spec)
+            if features == "scattering"
+            else EfficientNetLayers(spec, side=self.side, rows=self.rows)
+        )
+        return FeatureMoments(layers, spec, second_share=self.second_share)
 
 
 def available(spec: Spec) -> str:
-    """What `auto` means for images of that size on this machine."""
+    """The features that `auto` selects for images of this size on this machine."""
     if min(spec.height, spec.width) < 16:
         return "scattering"
     try:
@@ -132,17 +142,17 @@ def available(spec: Spec) -> str:
     return "efficientnet-lite0"
 
 
-class Moments(nn.Module):
+class FeatureMoments(nn.Module):
     """phi(x) = [sqrt(1 - s) phi_1(x), sqrt(s) phi_2(x)], where phi_1, phi_2 and so phi have unit length.
 
-    Each layer is brought to the same length, so that none drowns the others. The pixels are a layer too: the paper's
-    maps have full size and hold what averages on a coarse grid lose.
+    Each layer is scaled to the same length, so that none dominates. The pixels are a layer too: the paper's maps have
+    full size and hold detail that averages on a coarse grid lose.
     """
 
     def __init__(self, layers: nn.Module, spec: Spec, *, second_share: float) -> None:
         super().__init__()
         self.layers, self.second_share = layers, second_share
-        # A constant beside the features of a layer, about as long as they are for a public pattern.
+        # The constant feature of a layer is about as long as its features of a public random pattern.
         pattern = torch.rand(16, *spec.shape, generator=torch.Generator().manual_seed(0))
         with torch.no_grad():
             self.constants = [float(a.norm(dim=1).mean()) for a in (pattern.flatten(1), *layers(pattern))]
@@ -162,22 +172,22 @@ def _unit(values: Tensor) -> Tensor:
     return values / length
 
 
-class Perceived(nn.Module):
-    """Layers of EfficientNet-Lite0: what each row of its blocks makes of an image, as averages on a coarse grid."""
+class EfficientNetLayers(nn.Module):
+    """Layers of EfficientNet-Lite0: the outputs of the stages of its blocks, average-pooled to a coarse grid."""
 
     down: Tensor
     across: Tensor
 
     def __init__(self, spec: Spec, *, side: int, rows: int) -> None:
         super().__init__()
-        # A list hides the network, which others use too, from whoever counts or moves parameters here.
+        # In a list, so that the shared network is not registered as a submodule.
         self.network, self.rows = [cast(EfficientNetLite0, extractor(f"efficientnet-lite0-{side}").network)], rows
         self.register_buffer("down", _resize(spec.height, side))
         self.register_buffer("across", _resize(spec.width, side))
 
     def forward(self, images: Tensor) -> list[Tensor]:  # (b, c, h, w) -> (b, d) of each layer
         colours = images if images.shape[1] == 3 else images.mean(1, keepdim=True).expand(-1, 3, -1, -1)
-        seen = self.down @ colours @ self.across.T  # torch's own resize does not run under vmap
+        seen = self.down @ colours @ self.across.T  # torch's resize does not run under vmap
         layers = self.network[0].maps(seen, rows=self.rows)
         return [F.avg_pool2d(maps, max(1, maps.shape[-1] // GRID)).flatten(1) for maps in layers]
 
@@ -188,8 +198,8 @@ def _resize(short: int, long: int) -> Tensor:
     return F.interpolate(rows, size=long, mode="linear", align_corners=False)[:, 0].T.contiguous()
 
 
-class Waves(nn.Module):
-    """Layers of a scattering transform: the smoothed image, then the waves of each scale and those within them."""
+class ScatteringLayers(nn.Module):
+    """Layers of a scattering transform: the smoothed image, then first and second order paths by scale."""
 
     def __init__(self, spec: Spec) -> None:
         super().__init__()

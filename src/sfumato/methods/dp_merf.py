@@ -13,8 +13,15 @@ from torch import Tensor
 from sfumato.contracts import Sampler, Synthesizer
 from sfumato.errors import UsageError, expect_within
 from sfumato.privacy import Budget, GaussianSum, PrivateImages
-from sfumato.synthesis.embedding import count_share_for, counted, mean_embedding, squared_mmd
-from sfumato.synthesis.painting import COURSE, MULTIPLICATIONS, Course, Paintings, paint, paint_pixels
+from sfumato.synthesis.embedding import count_share_for, mean_embedding, squared_mmd, with_count
+from sfumato.synthesis.generator_training import (
+    GENERATOR_SETTINGS,
+    MULTIPLICATIONS,
+    GeneratorSampler,
+    GeneratorSettings,
+    train_generator,
+    train_pixels,
+)
 from sfumato.values import Images, Spec
 
 
@@ -22,76 +29,77 @@ from sfumato.values import Images, Spec
 class DPMERF(Synthesizer):
     """Hyperparameters, all public.
 
-    The kernel is a mixture: long length-scales guide an untrained generator, short ones hold the detail
-    that a classifier needs. A latent of few dimensions makes fewer broken images.
+    The kernel is a mean of Gaussian kernels: long length-scales give useful gradients early in training, short ones
+    hold the detail that a classifier needs. A latent of few dimensions gives fewer broken images.
     """
 
-    free: ClassVar = COURSE | {"canvas"}
+    free: ClassVar = GENERATOR_SETTINGS | {"canvas"}
 
     frequencies: int = 2_000
     length_scales: tuple[float, ...] = (0.28, 0.16, 0.1)  # times the square root of the number of pixels
-    count_share: float = 0.01  # of a record's squared norm, spent on the size of its class
+    count_share: float = 0.01  # of a row's squared norm, spent on the size of the class
     steps: int = 700
     batch: int = 500
     learning_rate: float = 5e-3
     latent: int = 6
     hidden: int = 512
     codes: int = 16
-    drafts: int = 2  # of every image, of which the one most like its class is kept
-    canvas: str = "generator"  # "pixels": the pixels of `batch` images are trained themselves
+    drafts: int = 2  # made of each image; the one most like its class is kept
+    canvas: str = "generator"  # what is trained; "pixels": the pixels of `batch` images instead of a generator
     seed: int = 0
 
     def __post_init__(self) -> None:
         if self.canvas not in ("generator", "pixels"):
             raise UsageError(f"Expected canvas as generator or pixels, got {self.canvas!r}.")
         expect_within(self, frequencies=(1, 1_000_000), count_share=(1e-6, 0.9999), seed=(0, 2**31 - 2))
-        Course.of(self)
+        GeneratorSettings.of(self)
         if not self.length_scales or min(self.length_scales) <= 0:
             raise UsageError(f"Expected length_scales above 0, got {self.length_scales}.")
 
     @classmethod
     def for_task(cls, spec: Spec, budget: Budget) -> Self:
         share = count_share_for(spec, budget.epsilon)
-        if spec.pixels <= 256:  # such images have few degrees of freedom, and should take seconds
+        if spec.pixels <= 256:  # small images need fewer features, and should take seconds
             return cls(
                 frequencies=500, length_scales=(0.3,), count_share=share, steps=600, batch=200, latent=4, hidden=128
             )
-        # The work of a step goes as frequencies times pixels.
+        # A step costs frequencies times pixels.
         return cls(frequencies=max(1_000, min(2_000, 2_000 * 1_024 // spec.pixels)), count_share=share)
 
     def plan(self, spec: Spec) -> Sequence[GaussianSum]:
-        return [GaussianSum(rounds=1, sampling=1.0)]
+        return [GaussianSum(purpose="the mean random Fourier features of each class, and how large the class is")]
 
     def seconds(self, spec: Spec) -> float:
-        one = spec.pixels * self.frequencies  # multiplications for the features of an image
-        return 5 + (1 + self.drafts) * spec.count * one / MULTIPLICATIONS + Course.of(self).seconds(spec, distance=one)
+        features = spec.pixels * self.frequencies  # multiplications for the features of one image
+        asking = (1 + self.drafts) * spec.count * features / MULTIPLICATIONS
+        return 5 + asking + GeneratorSettings.of(self).seconds(spec, distance=features)
 
     def fit(self, private: PrivateImages, public: Images | None) -> Sampler:
         spec = private.spec
         (mechanism,) = private.ledger.calibrate(*self.plan(spec))
-        query = private.open(mechanism, purpose="mean embedding of each class")
+        query = private.open(mechanism)
         draw = torch.Generator().manual_seed(self.seed)
         omega = self._frequencies(spec, draw)
 
         def contribution(image: Tensor, label: Tensor) -> Tensor:
-            return counted(features(image.flatten(), omega), self.count_share)
+            return with_count(features(image.flatten(), omega), self.count_share)
 
         # The joint embedding sum_i phi(x_i) (x) onehot(y_i) + noise: one row for each class.
         sums = query.per_class(contribution, l2_bound=1.0)  # (k, 1 + d)
-        target, trust = mean_embedding(sums, share=self.count_share, noise=mechanism.noise_multiplier or 0.0)
+        target, reliability = mean_embedding(sums, share=self.count_share, noise=mechanism.noise_multiplier or 0.0)
 
         def distance(images: Tensor) -> Tensor:
-            return (trust * squared_mmd(features(images.flatten(2), omega), target)).mean()
+            return (reliability * squared_mmd(features(images.flatten(2), omega), target)).mean()
 
         def likeness(images: Tensor, labels: Tensor) -> Tensor:
             return (features(images.flatten(1), omega) * target[labels]).sum(1)
 
-        train = paint if self.canvas == "generator" else paint_pixels
-        painter = train(spec, Course.of(self), distance, draw=draw, what="dp-merf")
-        return Paintings(painter, spec.classes, likeness, drafts=self.drafts, seed=self.seed + 1)
+        train = train_generator if self.canvas == "generator" else train_pixels
+        generator = train(spec, GeneratorSettings.of(self), distance, draw=draw, what="dp-merf")
+        return GeneratorSampler(generator, spec.classes, likeness, drafts=self.drafts, seed=self.seed + 1)
 
     def _frequencies(self, spec: Spec, draw: torch.Generator) -> Tensor:
-        """Draws of the spectral density of a mixture of Gaussian kernels, equal parts of each length-scale."""
+        """Draws from the spectral density of the kernel: each length-scale equally often."""
         scales = torch.tensor(self.length_scales).repeat(-(-self.frequencies // len(self.length_scales)))
         lengths = scales[: self.frequencies, None] * math.sqrt(spec.pixels)
         return torch.randn(self.frequencies, spec.pixels, generator=draw) / lengths

@@ -2,11 +2,11 @@
 
 A population of candidates per class comes from a source that has seen no private image. In each round every private
 image votes for the candidate of its class that is nearest in a public feature space, the votes are counted with
-noise, and the candidates that got many are replaced by variations of them. Nothing is trained.
+noise, and the candidates with many votes are replaced by variations of them. Nothing is trained.
 
 The published code logs the exact counts and a private FID, and takes the set of classes from the data; here the
-classes are public, the noisy counts are all that is seen, and the threshold follows from their noise. Its answer is
-the last population; here the last noisy counts are weights, so that any number of images can be drawn.
+classes are public, only noisy counts are used, and the threshold follows from their noise. Its result is the last
+population; here the last noisy counts are weights, so that any number of images can be drawn.
 """
 
 from __future__ import annotations
@@ -24,21 +24,23 @@ from sfumato.errors import UsageError
 from sfumato.networks.scattering import ScatteringFeatures
 from sfumato.privacy import Budget, GaussianSum, PrivateImages
 from sfumato.progress import track
-from sfumato.synthesis.candidates import SOURCES, Candidates, candidates
+from sfumato.synthesis.candidates import SOURCES, CandidateSource, candidate_source
 from sfumato.values import Images, Spec
 
 CHUNK = 1_000  # images made or embedded at a time
 SCORES = 2**24  # distances held at a time, so that memory does not grow with classes and candidates
-COARSE, PIXELS = 7, 5.0  # side of the pixels' coarse copy, and its weight beside unit scattering features
-MOST, DISTANCES = 10_000, 5e9  # candidates of all classes, and distances in a round, where nobody says otherwise
+COARSE = 7  # side of the coarse copy of the pixels in the feature space
+PIXELS = 5.0  # its weight relative to scattering features of unit length
+MOST = 10_000  # candidates of all classes, by default
+DISTANCES = 5e9  # computed in a round, by default
 
 
 @dataclass(frozen=True)
 class PrivateEvolution(Synthesizer):
     """Hyperparameters, all public.
 
-    In Python, `fit` also takes `first`, any sampler, whose images are then the first population; what it learnt
-    from private images must have been paid for. And it takes `source`, any object with the two verbs of `Candidates`.
+    In Python, `fit` also takes `first`, any sampler, whose images are then the first population; its questions to
+    private data must have been charged. It also takes `source`, any `CandidateSource`.
     """
 
     public_images: ClassVar[Literal["unused", "welcome", "needed"]] = "welcome"
@@ -47,9 +49,9 @@ class PrivateEvolution(Synthesizer):
     population: int = 500  # candidates of each class, the paper's N_syn / C
     source: str = "auto"
     weights: str = ""  # the folder of a diffusers pipeline
-    lookahead: int = 0  # variations whose mean features stand for a candidate (the paper has 8); 0: its own
+    lookahead: int = 0  # variations whose mean features represent a candidate (8 in the paper); 0: its own features
     threshold: float = 2.0  # the paper's H, in standard deviations of a count's noise
-    kept: float = 0.2  # of the next population, survivors as they are
+    kept: float = 0.2  # part of the next population that is kept unchanged
     first_degree: float = 0.6  # of variation
     last_degree: float = 0.1
     dimensions: int = 256  # of the feature space
@@ -74,18 +76,20 @@ class PrivateEvolution(Synthesizer):
     @classmethod
     def for_task(cls, spec: Spec, budget: Budget) -> Self:
         each = spec.count / len(spec.classes)
-        # T rounds need a noise of about 4 sqrt(T) / epsilon. Where a class has not twenty times as many votes,
+        # T rounds need a noise of about 4 sqrt(T) / epsilon. Where a class has fewer than twenty times as many votes,
         # fewer rounds are better.
         steps = int(max(3, min(cls.steps, (each * budget.epsilon / (20 * 4)) ** 2)))
         noise = 4 * math.sqrt(steps) / budget.epsilon
-        # Votes gather on few candidates. Six for each vote that stands out of the noise did best on digits; three
-        # standard deviations for an even share of the votes, which is a fifteenth of that, did far worse.
+        # Votes concentrate on few candidates. On digits a population of six times class size / noise did best; one in
+        # which an even share of the votes is three standard deviations, a fifteenth of that, did far worse.
         most = min(MOST, int(DISTANCES / max(spec.count, 1))) // len(spec.classes)
         wanted = 6 * each / noise if noise else math.inf
         return cls(steps=steps, population=int(max(20, min(wanted, 1_000, most))))
 
     def plan(self, spec: Spec) -> Sequence[GaussianSum]:
-        return [GaussianSum(rounds=self.steps, sampling=1.0)]
+        return [
+            GaussianSum(rounds=self.steps, purpose="votes of private images for the synthetic image most like them")
+        ]
 
     def seconds(self, spec: Spec) -> float:
         bins = self.population * len(spec.classes)
@@ -100,53 +104,53 @@ class PrivateEvolution(Synthesizer):
         public: Images | None,
         *,
         first: Sampler | None = None,
-        source: Candidates | None = None,
+        source: CandidateSource | None = None,
     ) -> Sampler:
         spec, k = private.spec, len(private.spec.classes)
         (mechanism,) = private.ledger.calibrate(*self.plan(spec))
-        source = source or candidates(self.source, public, self.weights)
+        source = source or candidate_source(self.source, public, self.weights)
         draw = Generator().manual_seed(self.seed)
         embed = embedding(spec, self.dimensions, draw)
         sealed = private.mapped(lambda image: embed(image[None])[0, :, None, None])
-        query = sealed.open(
-            mechanism, purpose="votes of every round", microbatch=max(16, min(4096, SCORES // (k * self.population)))
-        )
+        query = sealed.open(mechanism, microbatch=max(16, min(4096, SCORES // (k * self.population))))
         noise = mechanism.noise_multiplier or 0.0
-        images = self._start(spec, source, first, draw)  # (k, N, c, h, w)
+        images = self._first_population(spec, source, first, draw)  # (k, N, c, h, w)
         weights = torch.ones(images.shape[:2])
         for step in track(range(query.rounds), what="private evolution", total=query.rounds):
             if step:
-                images = self._next(images, weights, source, self._degree(step), draw)
-            table = self._table(images, source, self._degree(step), embed, draw)
-            votes = query.histogram(nearest(table), bins=k * self.population)
-            weights = shares(votes.reshape(k, -1), threshold=self.threshold * noise)
-        return Evolved(source, images, weights, spec.classes, degree=self.last_degree, seed=self.seed + 1)
+                images = self._next_population(images, weights, source, self._degree(step), draw)
+            table = self._candidate_features(images, source, self._degree(step), embed, draw)
+            votes = query.histogram(nearest_candidate(table), bins=k * self.population)
+            weights = vote_weights(votes.reshape(k, -1), threshold=self.threshold * noise)
+        return PopulationSampler(source, images, weights, spec.classes, degree=self.last_degree, seed=self.seed + 1)
 
     def _degree(self, step: int) -> float:
-        """The degree of variation falls evenly from round to round."""
+        """The degree of variation falls linearly over the rounds."""
         done = step / max(self.steps - 1, 1)
         return self.first_degree + (self.last_degree - self.first_degree) * done
 
-    def _start(self, spec: Spec, source: Candidates, first: Sampler | None, draw: Generator) -> Tensor:
+    def _first_population(self, spec: Spec, source: CandidateSource, first: Sampler | None, draw: Generator) -> Tensor:
         k, labels = len(spec.classes), torch.arange(len(spec.classes)).repeat_interleave(self.population)
         images = source.random(len(labels), spec, draw) if first is None else first(labels).unit()
         return images.reshape(k, self.population, *spec.shape)
 
-    def _next(self, images: Tensor, weights: Tensor, source: Candidates, degree: float, draw: Generator) -> Tensor:
-        """Survivors that stay, those of most weight, and variations of survivors drawn by their weight."""
+    def _next_population(
+        self, images: Tensor, weights: Tensor, source: CandidateSource, degree: float, draw: Generator
+    ) -> Tensor:
+        """Candidates with most weight, unchanged, and variations of candidates drawn by their weight."""
         stay = int(self.kept * self.population)
         made = []
         for mine, weight in zip(images, weights, strict=True):
             best = weight.argsort(descending=True, stable=True)[:stay]
             best = best[weight[best] > 0]
-            parents = mine[resampled(weight, self.population - len(best), draw)]
+            parents = mine[systematic_resample(weight, self.population - len(best), draw)]
             made.append(torch.cat([mine[best], source.vary(parents, degree, draw)]))
         return torch.stack(made)
 
-    def _table(
-        self, images: Tensor, source: Candidates, degree: float, embed: Callable[[Tensor], Tensor], draw: Generator
+    def _candidate_features(
+        self, images: Tensor, source: CandidateSource, degree: float, embed: Callable[[Tensor], Tensor], draw: Generator
     ) -> Tensor:
-        """Where each candidate stands in the feature space, (k, N, d)."""
+        """The features of each candidate, (k, N, d)."""
         flat = images.flatten(0, 1)
         if not self.lookahead:
             return embedded(flat, embed).reshape(*images.shape[:2], -1)
@@ -157,7 +161,7 @@ class PrivateEvolution(Synthesizer):
 def embedding(spec: Spec, dimensions: int, draw: Generator) -> Callable[[Tensor], Tensor]:
     """A fixed public map (b, c, h, w) -> (b, d): scattering features, projected at random to fewer dimensions.
 
-    A coarse copy of the pixels is put beside them, because a modulus does not tell black on white from white on black.
+    A coarse copy of the pixels is appended, because a modulus does not distinguish black on white from white on black.
     """
     features = ScatteringFeatures(*spec.shape)
     project = torch.randn(math.prod(features.shape), dimensions, generator=draw) / math.sqrt(dimensions)
@@ -175,8 +179,8 @@ def embedded(images: Tensor, embed: Callable[[Tensor], Tensor]) -> Tensor:
         return torch.cat([embed(part) for part in torch.split(images, CHUNK)])
 
 
-def nearest(table: Tensor) -> Callable[[Tensor, Tensor], Tensor]:
-    """The vote of one record: the number of the candidate of its class that is nearest, among all (k, N)."""
+def nearest_candidate(table: Tensor) -> Callable[[Tensor, Tensor], Tensor]:
+    """The vote of one record: the index of the nearest candidate of its class, among all k * N."""
     k, each, _ = table.shape
     flat = table.flatten(0, 1)
     lengths = flat.square().sum(1) / 2
@@ -190,27 +194,34 @@ def nearest(table: Tensor) -> Callable[[Tensor, Tensor], Tensor]:
     return vote
 
 
-def shares(votes: Tensor, *, threshold: float) -> Tensor:
-    """What each candidate is worth in its class, (k, N): votes above the threshold H; the rest is mostly noise."""
-    # Where no candidate is above it, the better ones must do.
+def vote_weights(votes: Tensor, *, threshold: float) -> Tensor:
+    """Weights of the candidates of each class, (k, N): votes above the threshold H; the rest is mostly noise."""
+    # Where no candidate is above it, half of the largest count is the threshold.
     cut = votes.amax(1, keepdim=True).div(2).clamp(max=threshold)
     worth = (votes - cut).clamp(min=0)
-    worth[worth.sum(1) <= 0] = 1  # nothing but noise: nothing is known of this class
+    worth[worth.sum(1) <= 0] = 1  # only noise: all candidates of this class are equal
     return worth / worth.sum(1, keepdim=True)
 
 
-def resampled(weights: Tensor, count: int, draw: Generator) -> Tensor:
-    """Numbers drawn by weight with one random offset for all, so that shares are kept as well as they can be."""
+def systematic_resample(weights: Tensor, count: int, draw: Generator) -> Tensor:
+    """Indices drawn by weight with one random offset for all (systematic resampling, of low variance)."""
     places = (torch.arange(count) + torch.rand(1, generator=draw, dtype=torch.float64)) / max(count, 1)
     until = weights.double().cumsum(0)
     return torch.searchsorted(until / until[-1], places, right=True)
 
 
-class Evolved:
-    """The sampler: slight variations of the last candidates, as often as their noisy votes say."""
+class PopulationSampler:
+    """The sampler: slight variations of the last candidates, drawn by their noisy votes."""
 
     def __init__(
-        self, source: Candidates, images: Tensor, weights: Tensor, classes: tuple[str, ...], *, degree: float, seed: int
+        self,
+        source: CandidateSource,
+        images: Tensor,
+        weights: Tensor,
+        classes: tuple[str, ...],
+        *,
+        degree: float,
+        seed: int,
     ) -> None:
         self.source, self.images, self.weights, self.classes = source, images, weights, classes
         self.degree, self._draw = degree, Generator().manual_seed(seed)
@@ -219,7 +230,7 @@ class Evolved:
         pixels = torch.zeros(len(labels), *self.images.shape[2:], dtype=torch.uint8)
         for number in range(len(self.classes)):
             rows = (labels == number).nonzero().flatten()
-            chosen = resampled(self.weights[number], len(rows), self._draw)
+            chosen = systematic_resample(self.weights[number], len(rows), self._draw)
             chosen = chosen[torch.randperm(len(rows), generator=self._draw)]
             for part, parents in zip(torch.split(rows, CHUNK), torch.split(chosen, CHUNK), strict=True):
                 made = self.source.vary(self.images[number, parents], self.degree, self._draw)

@@ -1,10 +1,12 @@
-"""Sfumato (this project, 2026): noisy moments paint each class, a private teacher chooses and labels, students learn.
+"""Sfumato (this project, 2026): images from noisy class mixtures, selected and labelled by a private teacher.
 
-Two things are bought. A third of the budget buys sums: means and second moments of the images in a compact public
-basis, from which a mixture of Gaussians paints images of each class. The rest buys a linear teacher on fixed
-scattering features by DP-SGD. All else is free: of several painted candidates for an image of a class the teacher
-chooses, so that image and label agree; and it gives its logits to pictures of many other kinds, painted and invented,
-from which a student learns what the teacher knows. The first are the release's images, the second its transfer set.
+The budget pays for two things. About a third pays for noisy sums: means and second moments of the images in a compact
+public basis (the image code), from which a mixture of Gaussians is fitted to each class. The rest pays for a teacher,
+a linear classifier on fixed scattering features, trained by DP-SGD.
+
+Everything else is post-processing. Class images: several candidates are sampled from the mixture of a class, and the
+teacher selects one, so that image and label agree. Distillation set: further sampled images and procedural images,
+which the teacher labels with its logits; students are trained on them.
 """
 
 from __future__ import annotations
@@ -20,25 +22,39 @@ from torch.nn import functional as F
 
 from sfumato.contracts import Sampler, Synthesizer
 from sfumato.errors import expect_within
-from sfumato.networks.scattering import EvenFeatures, LinearHead, ScatteringFeatures, Teacher
+from sfumato.networks.scattering import LinearHead, LinearTeacher, ScatteringFeatures, WhitenedFeatures
 from sfumato.privacy import Budget, Descent, GaussianSum, PrivateImages, Query, descend
 from sfumato.progress import track
 from sfumato.synthesis import moments
 from sfumato.synthesis.dead_leaves import dead_leaves
-from sfumato.synthesis.embedding import class_sizes, counted
+from sfumato.synthesis.embedding import class_sizes, with_count
 from sfumato.synthesis.image_code import ImageCode, Kind
-from sfumato.synthesis.painter import Painter, quantised
+from sfumato.synthesis.mixture_sampler import MixtureSampler, quantised
 from sfumato.values import Images, Spec
 
-FACTS = {"tones": 0.01, "lengths": 0.03}  # of the painting's share
-MIDDLE = 0.1  # of what means get: all classes tell it together
-VARIATION = {"moments": 0.48, "own moments": 0.17, "cells": 0.35}  # of what means leave of it
-TONES = (0.05, 0.1, 0.75, 0.9, 0.95)  # between these a pixel is ground, dark, middling, bright, ground
-MIDDLES = torch.tensor([0.02, 0.07, 0.4, 0.8, 0.93, 0.98])  # about the tones between them
-LENGTHS = 2.0 ** (torch.arange(-32, 1) / 4)  # of codes, as parts of the longest there can be
-COUNT_SHARE, CELL_SHARE = 0.02, 0.08  # of a row's squared norm, spent on the size of a class or a cell
-EXAMPLES = 2_000  # painted images that show where features vary
-CHUNK = 500  # images that are made and labelled at a time
+PURPOSES = {
+    "tones": "how dark or bright pixels are, over all images",
+    "lengths": "how long the image codes are, to set clipping bounds",
+    "common mean": "the mean image code of all classes together",
+    "class means": "the mean image code of each class, and how large the class is",
+    "pooled covariance": "how images vary around the mean of their class, over all classes",
+    "class covariances": "how the images of each class vary",
+    "components": "typical variants of the images within each class",
+    "teacher": "gradients of the teacher",
+}
+# How the mixtures' part of the budget is divided.
+BASIS_SHARES = {"tones": 0.01, "lengths": 0.03}
+COMMON_MEAN_SHARE = 0.1  # of the share of the means; all classes contribute to this one
+VARIATION_SHARES = {"pooled covariance": 0.48, "class covariances": 0.17, "components": 0.35}  # of the remainder
+TONE_EDGES = (0.05, 0.1, 0.75, 0.9, 0.95)  # of the bins black, dark, medium, bright, light, white
+TONE_CENTRES = torch.tensor([0.02, 0.07, 0.4, 0.8, 0.93, 0.98])  # typical brightness in each bin
+LENGTH_EDGES = 2.0 ** (torch.arange(-32, 1) / 4)  # of the histogram of lengths, relative to the largest possible one
+CLASS_COUNT_SHARE = 0.02  # of a row's squared norm, spent on the size of its class
+COMPONENT_COUNT_SHARE = 0.08  # of a row's squared norm, spent on the size of its mixture component
+WHITENING_IMAGES = 2_000  # sampled images from which the whitening of the features is estimated
+CHUNK = 500  # images sampled and labelled at a time
+
+_Row = Callable[[Tensor, Tensor], Tensor]  # an image code and its label to a row
 
 
 @dataclass(frozen=True)
@@ -46,270 +62,341 @@ class Sfumato(Synthesizer):
     """Hyperparameters, all public."""
 
     public_images: ClassVar[Literal["welcome"]] = "welcome"
-    free: ClassVar[frozenset[str]] = frozenset({"candidates", "lessons", "invented"})
+    free: ClassVar[frozenset[str]] = frozenset({"candidates", "transfer_ratio", "procedural_share"})
 
-    painting_share: float = 0.3  # of the budget; the rest is the teacher's
-    means_share: float = 0.15  # of the painting's share
-    axes: int = 48  # of variation, at most
-    cells: int = 12  # of each class
-    cell_rounds: int = 4
-    rounds: int = 800  # of the teacher
+    mixture_share: float = 0.3  # of the budget; the rest is the teacher's
+    means_share: float = 0.15  # of the mixtures' part of the budget
+    axes: int = 48  # principal axes of variation, at most
+    components: int = 12  # of the mixture of each class
+    component_rounds: int = 4  # of Lloyd's algorithm
+    rounds: int = 800  # of the teacher's DP-SGD
     sampling: float = 0.03
     rate: float = 100.0
-    l2_bound: float = 0.1  # of the teacher's gradients
-    level: float = 0.03  # to which strong directions of its features are brought down, a part of the strongest
-    candidates: int = 6  # for every image of a class, from which the teacher chooses
-    lessons: int = 2  # images for transfer, for every image of a class
-    invented: float = 0.25  # part of those that nobody painted
+    l2_bound: float = 0.1  # clipping bound of the teacher's gradients
+    whitening_level: float = 0.03  # variance that strong feature directions are reduced to, relative to the largest
+    candidates: int = 6  # sampled for each class image, of which the teacher selects one
+    transfer_ratio: int = 2  # images of the distillation set for each class image
+    procedural_share: float = 0.25  # of the distillation set
     seed: int = 0
 
     def __post_init__(self) -> None:
         expect_within(
             self,
-            painting_share=(0.001, 0.999),
+            mixture_share=(0.001, 0.999),
             means_share=(0.001, 0.9),
             axes=(1, 10_000),
-            cells=(1, 10_000),
-            cell_rounds=(1, 1_000),
+            components=(1, 10_000),
+            component_rounds=(1, 1_000),
             rounds=(1, 1_000_000),
             sampling=(1e-9, 1),
             rate=(1e-9, 1e9),
             l2_bound=(1e-9, 1e9),
-            level=(1e-6, 1e6),
+            whitening_level=(1e-6, 1e6),
             candidates=(1, 1_000),
-            lessons=(1, 1_000),
-            invented=(0, 1),
+            transfer_ratio=(1, 1_000),
+            procedural_share=(0, 1),
             seed=(0, 2**31 - 2),
         )
 
     @classmethod
     def for_task(cls, spec: Spec, budget: Budget) -> Self:
-        # What a class can tell goes as epsilon times its records. A cell should hold five times the noise of its
-        # own size, means come before variety, and more rounds and longer steps pay when there is less noise.
-        told = min(budget.epsilon, 100.0) * spec.count
-        each = told / len(spec.classes)
-        # About 2,000 records a round keep the noise of sampling below that of privacy. Long steps, and steps along
-        # faint directions, follow the noise where there is much. Without a bound gradients are ten times as long.
-        rate = 2.0 if math.isinf(budget.epsilon) else min(200.0, 100 * math.sqrt(told / 60_000))
+        # The signal-to-noise ratio of a class grows as epsilon times its number of records. A mixture component should
+        # hold five times the noise of its own count. Means get a larger share where there is more noise; more rounds
+        # and larger steps of the teacher help where there is less.
+        signal = min(budget.epsilon, 100.0) * spec.count
+        class_signal = signal / len(spec.classes)
+        # About 2,000 records in a round keep the sampling noise below the privacy noise. Without clipping (epsilon inf)
+        # gradients are about ten times as long, so the rate is smaller.
+        rate = 2.0 if math.isinf(budget.epsilon) else min(200.0, 100 * math.sqrt(signal / 60_000))
+        # A student needs many images, and further ones cost no privacy.
+        transfer_ratio = round(min(20.0, max(2.0, 20_000 / max(spec.count, 1))))
         return cls(
-            painting_share=round(min(0.6, max(0.3, 0.3 * (2_000 / each) ** 0.25)), 3),
-            means_share=round(min(0.8, max(0.05, 0.15 * math.sqrt(6_000 / each))), 3),
-            cells=round(min(24.0, max(1.0, each / 500))),
-            rounds=round(min(1_000.0, max(50.0, 800 * (told / 60_000) ** 0.7))),
+            mixture_share=round(min(0.6, max(0.3, 0.3 * (2_000 / class_signal) ** 0.25)), 3),
+            means_share=round(min(0.8, max(0.05, 0.15 * math.sqrt(6_000 / class_signal))), 3),
+            components=round(min(24.0, max(1.0, class_signal / 500))),
+            rounds=round(min(1_000.0, max(50.0, 800 * (signal / 60_000) ** 0.7))),
             sampling=min(0.5, max(0.03, 2_000 / max(spec.count, 1))),
             rate=round(rate, 1),
-            level=round(min(1.0, max(0.03, 0.03 * (60_000 / told) ** 0.75)), 3),
-            lessons=round(min(20.0, max(2.0, 20_000 / max(spec.count, 1)))),  # a student needs many, and they are free
+            whitening_level=round(min(1.0, max(0.03, 0.03 * (60_000 / signal) ** 0.75)), 3),
+            transfer_ratio=transfer_ratio,
         )
 
     def _shares(self) -> dict[str, float]:
-        """What each question gets of the painting's share."""
-        left = 1 - sum(FACTS.values()) - self.means_share
-        means = {"middle": MIDDLE * self.means_share, "means": (1 - MIDDLE) * self.means_share}
-        return {**FACTS, **means, **{name: left * share for name, share in VARIATION.items()}}
+        """The share of each question in the mixtures' part of the budget."""
+        means = {
+            "common mean": COMMON_MEAN_SHARE * self.means_share,
+            "class means": (1 - COMMON_MEAN_SHARE) * self.means_share,
+        }
+        remainder = 1 - sum(BASIS_SHARES.values()) - self.means_share
+        variation = {name: remainder * share for name, share in VARIATION_SHARES.items()}
+        return {**BASIS_SHARES, **means, **variation}
 
     def plan(self, spec: Spec) -> Sequence[GaussianSum]:
-        rounds = {"lengths": 3, "cells": self.cell_rounds}
-        painting = [
-            GaussianSum(rounds=rounds.get(name, 1), share=self.painting_share * share)
+        rounds = {"lengths": 3, "components": self.component_rounds}
+        mixture = [
+            GaussianSum(rounds=rounds.get(name, 1), share=self.mixture_share * share, purpose=PURPOSES[name])
             for name, share in self._shares().items()
         ]
-        return [*painting, GaussianSum(rounds=self.rounds, sampling=self.sampling, share=1 - self.painting_share)]
+        teacher = GaussianSum(
+            rounds=self.rounds, sampling=self.sampling, share=1 - self.mixture_share, purpose=PURPOSES["teacher"]
+        )
+        return [*mixture, teacher]
 
     def seconds(self, spec: Spec) -> float:
-        image = 4.5e-4 * spec.pixels / 784  # a pass of one image through the teacher's features, on two cores
-        seen = self.rounds * self.sampling * spec.count
-        made = max(self.candidates, self.lessons) + self.lessons * self.invented
-        return 10 + 0.01 * self.rounds + 1e-5 * seen + spec.count * image * (1.5 + made)
+        feature = 4.5e-4 * spec.pixels / 784  # the teacher's features of one image, on two cores
+        rows = self.rounds * self.sampling * spec.count
+        made = max(self.candidates, self.transfer_ratio) + self.transfer_ratio * self.procedural_share
+        return 10 + 0.01 * self.rounds + 1e-5 * rows + spec.count * feature * (1.5 + made)
 
     def fit(self, private: PrivateImages, public: Images | None) -> Sampler:
         spec = private.spec
-        *painting, teaching = private.ledger.calibrate(*self.plan(spec))
-        asked = dict(zip(self._shares(), painting, strict=True))
-        code = self._code(private, asked["tones"])
-        paints = self._paints(private.mapped(lambda image: code.encode(image)[None, None]), asked, code)
-        painter = Painter(code, paints, torch.Generator().manual_seed(self.seed + 1))
-        teacher = self._teacher(private, teaching, painter)
-        pixels = None if public is None or not len(public) else public.pixels
-        return Atelier(self, spec, painter, teacher, pixels)
+        *for_mixtures, for_teacher = private.ledger.calibrate(*self.plan(spec))
+        questions = dict(zip(self._shares(), for_mixtures, strict=True))
+        code = _choose_code(private, questions["tones"])
+        mixtures = self._fit_mixtures(private, questions, code)
+        sampler = MixtureSampler(code, mixtures, torch.Generator().manual_seed(self.seed + 1))
+        teacher = self._train_teacher(private, for_teacher, sampler)
+        public_pixels = None if public is None or not len(public) else public.pixels
+        return TeacherFilteredSampler(self, spec, sampler, teacher, public_pixels)
 
-    def _code(self, private: PrivateImages, mechanism: GaussianSum) -> ImageCode:
-        """The basis that suits the images, from how many of their pixels are dark, bright or between."""
-        spec, edges = private.spec, torch.tensor(TONES)
+    def _fit_mixtures(
+        self, private: PrivateImages, questions: dict[str, GaussianSum], code: ImageCode
+    ) -> moments.ClassMixtures:
+        """A mixture of Gaussians for each class: means, then principal axes, then components, from charged sums."""
+        codes = private.mapped(lambda image: code.encode(image)[None, None])
+        lengths = codes.open(questions["lengths"])
+        longest = math.sqrt(math.prod(code.shape[1:]) * len(code.centres))  # no image code is longer
 
-        def tones(image: Tensor, label: Tensor) -> Tensor:  # parts of one, so their norm is at most 1
-            bins = torch.bucketize(image.mean(0).flatten(), edges)
-            return F.one_hot(bins, len(TONES) + 1).float().mean(0)
+        bound = _length_quantile(lengths, lambda z, label: z.flatten(), longest, quantile=0.9)
+        common = _common_mean(codes.open(questions["common mean"]), bound, code.bands)
 
-        answer = private.open(mechanism, purpose="tones")(tones, l2_bound=1.0) / spec.count
-        black, dark, middling, bright, light, white = answer.tolist()
-        if spec.channels > 1 or max(black, white) < 0.3 or min(spec.height, spec.width) < 16:
-            lightness = float(answer.float() @ MIDDLES / answer.sum().clamp(min=0.5))
-            return ImageCode("scene", spec.shape, lightness=min(1.0, max(0.0, lightness)))
-        ink = black + dark if white > black else bright + light + white
-        kind: Kind = "strokes" if ink > middling else "object"
-        return ImageCode(kind, spec.shape, inverted=white > black)
+        bound = _length_quantile(lengths, lambda z, label: z.flatten() - common, longest, quantile=0.9)
+        deviations, sizes = _class_deviations(codes.open(questions["class means"]), common, bound, code.bands)
+        means = common + deviations
 
-    def _paints(self, coded: PrivateImages, asked: dict[str, GaussianSum], code: ImageCode) -> moments.Mixture:
-        """Means, axes and cells of every class, each from one charged sum."""
-        spec, k = coded.spec, len(coded.spec.classes)
-        noise = {name: mechanism.noise_multiplier or 0.0 for name, mechanism in asked.items()}
-        lengths = coded.open(asked["lengths"], purpose="lengths")
-        longest = math.sqrt(math.prod(code.shape[1:]) * len(code.centres))
-        reach = _radius(lengths, lambda z, label: z.flatten(), longest, part=0.9)
-        middle = _middle(coded.open(asked["middle"], purpose="middle"), reach, code.bands)
-        apart = _radius(lengths, lambda z, label: z.flatten() - middle, longest, part=0.9)
-        ways, sizes = _means(coded.open(asked["means"], purpose="means"), middle, apart, code.bands)
-        means = middle + ways
-
-        def away(z: Tensor, label: Tensor) -> Tensor:
+        def residual(z: Tensor, label: Tensor) -> Tensor:
             return (z.flatten() - means[label])[code.coarse]
 
-        spread = _radius(lengths, away, longest, part=0.7)
-        unit = spread**2  # what an entry of 1 in a moment of shortened residuals stands for
+        bound = _length_quantile(lengths, residual, longest, quantile=0.7)
 
-        def second(z: Tensor, label: Tensor) -> Tensor:
-            return moments.packed(moments.shortened(away(z, label), spread) / spread)
+        def clipped_residual(z: Tensor, label: Tensor) -> Tensor:
+            return moments.clipped(residual(z, label), bound)
 
-        pooled = coded.open(asked["moments"], purpose="moments")(second, l2_bound=1.0).float()
-        matrix = moments.unpacked(pooled * unit / spec.count)
-        deviation = noise["moments"] * unit / spec.count / math.sqrt(2)
-        axes, variances = moments.spectrum(matrix, deviation=deviation, most=self.axes)  # (d, r), (r,)
+        axes, pooled = self._pooled_axes(codes.open(questions["pooled covariance"]), clipped_residual, bound)
 
-        def along(z: Tensor, label: Tensor) -> Tensor:
-            return moments.shortened(away(z, label), spread) @ axes / spread
+        def projected(z: Tensor, label: Tensor) -> Tensor:  # coordinates along the pooled axes, of norm at most 1
+            return clipped_residual(z, label) @ axes / bound
 
-        own = coded.open(asked["own moments"], purpose="own moments").per_class(
-            lambda z, label: moments.packed(along(z, label)), l2_bound=1.0
+        class_variances, rotations = _class_axes(
+            codes.open(questions["class covariances"]), projected, bound, pooled, sizes
         )
-        matrices = moments.unpacked(own.float() * (unit / sizes)[:, None])
-        deviations = noise["own moments"] * unit / sizes / math.sqrt(2)
-        found = [moments.class_covariance(matrices[c], variances, deviation=float(deviations[c])) for c in range(k)]
-        turned, varied = torch.stack([f[1] for f in found]), torch.stack([f[0] for f in found])  # (k, r, r), (k, r)
-        query = coded.open(asked["cells"], purpose="cells")
-        cells = self._cells(query, lambda z, label: spread * along(z, label) @ turned[label], varied, sizes, spread)
-        return moments.Mixture(means, code.coarse, torch.stack([axes @ t for t in turned]), cells)
 
-    def _cells(
-        self, query: Query, position: _Position, variances: Tensor, sizes: Tensor, spread: float
-    ) -> list[moments.Cells]:
-        """Lloyd's algorithm with noisy sums, in every class at once."""
-        k, draw, noise = len(variances), torch.Generator().manual_seed(self.seed), query.mechanism.noise_multiplier or 0
-        centres = torch.stack([moments.first_centres(self.cells, v, draw) for v in variances])  # (k, m, r)
-        held = (sizes / self.cells)[:, None].expand(k, self.cells)
+        def coordinates(z: Tensor, label: Tensor) -> Tensor:  # along the axes of its own class
+            return bound * projected(z, label) @ rotations[label]
+
+        mixtures = self._fit_components(codes.open(questions["components"]), coordinates, bound, class_variances, sizes)
+        class_axes = torch.stack([axes @ rotation for rotation in rotations])
+        return moments.ClassMixtures(means, code.coarse, class_axes, mixtures)
+
+    def _pooled_axes(self, query: Query, residual: _Row, bound: float) -> tuple[Tensor, Tensor]:
+        """Principal axes (d, r) of the residuals of all classes, and the variances (r,) along them."""
+
+        def second_moments(z: Tensor, label: Tensor) -> Tensor:
+            return moments.packed(residual(z, label) / bound)
+
+        scale = bound**2  # back to the units of image codes
+        total = query(second_moments, l2_bound=1.0).float()
+        covariance = moments.unpacked(total * scale / query.spec.count)
+        deviation = _noise(query) * scale / query.spec.count / math.sqrt(2)
+        return moments.denoised_spectrum(covariance, deviation=deviation, most=self.axes)
+
+    def _fit_components(
+        self, query: Query, coordinates: _Row, bound: float, variances: Tensor, sizes: Tensor
+    ) -> list[moments.GaussianMixture]:
+        """Lloyd's algorithm with noisy sums, in all classes at once."""
+        classes = range(len(variances))
+        draw = torch.Generator().manual_seed(self.seed)
+        centres = torch.stack([moments.initial_centres(self.components, v, draw) for v in variances])  # (k, m, r)
+        counts = (sizes / self.components)[:, None].expand(len(variances), self.components)
+        least_count = 0.05 * float(sizes.min()) / self.components
+        deviation = _noise(query) * bound / math.sqrt(1 - COMPONENT_COUNT_SHARE)
         for _ in range(query.rounds):
-            now = centres
 
-            def placed(z: Tensor, label: Tensor, now: Tensor = now) -> Tensor:  # (m, 1 + r)
-                point = position(z, label)
-                cell = F.one_hot(moments.nearest_cell(point, now[label], variances[label]), self.cells)
-                return cell[:, None] * counted(point / spread, CELL_SHARE)
+            def assigned(z: Tensor, label: Tensor, centres: Tensor = centres) -> Tensor:  # (m, 1 + r)
+                point = coordinates(z, label)
+                component = moments.nearest_component(point, centres[label], variances[label])
+                row = with_count(point / bound, COMPONENT_COUNT_SHARE)
+                return F.one_hot(component, self.components)[:, None] * row
 
-            sums = query.per_class(placed, l2_bound=1.0).float()  # (k, m, 1 + r)
-            held = (sums[..., 0] / math.sqrt(CELL_SHARE)).clamp(min=0.05 * float(sizes.min()) / self.cells)
-            deviation = noise * spread / math.sqrt(1 - CELL_SHARE)
-            totals = sums[..., 1:] * spread / math.sqrt(1 - CELL_SHARE)
-            centres = torch.stack([moments.moved_centres(totals[c], held[c], deviation=deviation) for c in range(k)])
-        return [moments.cells_of(centres[c], held[c], variances[c]) for c in range(k)]
+            sums = query.per_class(assigned, l2_bound=1.0).float()  # (k, m, 1 + r)
+            counts = (sums[..., 0] / math.sqrt(COMPONENT_COUNT_SHARE)).clamp(min=least_count)
+            totals = sums[..., 1:] * bound / math.sqrt(1 - COMPONENT_COUNT_SHARE)
+            centres = torch.stack([moments.updated_centres(totals[c], counts[c], deviation=deviation) for c in classes])
+        return [moments.mixture_of(centres[c], counts[c], variances[c]) for c in classes]
 
-    def _teacher(self, private: PrivateImages, mechanism: GaussianSum, painter: Painter) -> Teacher:
-        """DP-SGD on a linear head (Tramer and Boneh 2021): its features are fixed, so they are computed once.
+    def _train_teacher(self, private: PrivateImages, mechanism: GaussianSum, sampler: MixtureSampler) -> LinearTeacher:
+        """DP-SGD on a linear head (Tramer and Boneh 2021); its features are fixed, so they are computed once.
 
-        What features have in common, and where they vary most, is seen on painted images, which is free.
+        The features are whitened by statistics of sampled images, which cost no privacy.
         """
         spec = private.spec
-        labels = torch.arange(EXAMPLES) % len(spec.classes)
-        examples = torch.cat([painter(part, details=2 - n % 3) for n, part in enumerate(torch.split(labels, CHUNK))])
-        features = EvenFeatures(ScatteringFeatures(*spec.shape), examples, level=self.level)
-        sealed = private.mapped(lambda image: features(image[None])[0])
+        labels = torch.arange(WHITENING_IMAGES) % len(spec.classes)
+        examples = [sampler(part, details=2 - n % 3) for n, part in enumerate(torch.split(labels, CHUNK))]
+        features = WhitenedFeatures(ScatteringFeatures(*spec.shape), torch.cat(examples), level=self.whitening_level)
+        private_features = private.mapped(lambda image: features(image[None])[0])
         head = LinearHead(math.prod(features.shape), len(spec.classes))
         descent = Descent(self.l2_bound, self.rate)
-        descend(sealed.open(mechanism, purpose="teacher"), head, _cross_entropy, descent, what="teacher")
-        return Teacher(features, head)
+        descend(private_features.open(mechanism), head, _cross_entropy, descent, what="teacher")
+        return LinearTeacher(features, head)
 
 
-_Position = Callable[[Tensor, Tensor], Tensor]  # of one code and its label: a row
+def _noise(query: Query) -> float:
+    return query.mechanism.noise_multiplier or 0.0
 
 
-def _radius(query: Query, row: _Position, longest: float, *, part: float) -> float:
-    """A length that about this part of the rows keeps to, from a noisy histogram of lengths."""
-    edges = longest * LENGTHS
+def _choose_code(private: PrivateImages, mechanism: GaussianSum) -> ImageCode:
+    """The image code that suits the data, from a noisy histogram of pixel brightness."""
+    spec, edges = private.spec, torch.tensor(TONE_EDGES)
+
+    def histogram(image: Tensor, label: Tensor) -> Tensor:  # fractions that add up to 1, so their norm is at most 1
+        bins = torch.bucketize(image.mean(0).flatten(), edges)
+        return F.one_hot(bins, len(TONE_EDGES) + 1).float().mean(0)
+
+    fractions = private.open(mechanism)(histogram, l2_bound=1.0) / spec.count
+    black, dark, medium, bright, light, white = fractions.tolist()
+    plain_ground = max(black, white) >= 0.3
+    if spec.channels > 1 or not plain_ground or min(spec.height, spec.width) < 16:
+        lightness = float(fractions.float() @ TONE_CENTRES / fractions.sum().clamp(min=0.5))
+        return ImageCode("scene", spec.shape, lightness=min(1.0, max(0.0, lightness)))
+    inverted = white > black
+    ink = black + dark if inverted else bright + light + white
+    kind: Kind = "strokes" if ink > medium else "object"
+    return ImageCode(kind, spec.shape, inverted=inverted)
+
+
+def _length_quantile(query: Query, row: _Row, longest: float, *, quantile: float) -> float:
+    """About this quantile of the lengths of the rows, from a noisy histogram."""
+    edges = longest * LENGTH_EDGES
 
     def bin_of(z: Tensor, label: Tensor) -> Tensor:
         return torch.bucketize(torch.linalg.vector_norm(row(z, label)), edges)
 
     counts = query.histogram(bin_of, bins=len(edges) + 1).clamp(min=0)
-    sure = counts * (counts > 3 * (query.mechanism.noise_multiplier or 0.0))  # few records would drown in empty bins
-    counts = sure if sure.any() else counts
-    reached = (counts.cumsum(0) >= part * counts.sum()).nonzero()
+    significant = counts * (counts > 3 * _noise(query))  # otherwise the noise of empty bins can exceed a few records
+    if significant.any():
+        counts = significant
+    reached = (counts.cumsum(0) >= quantile * counts.sum()).nonzero()
     return float(edges[min(int(reached[0]), len(edges) - 1)])
 
 
-def _middle(query: Query, reach: float, bands: Tensor) -> Tensor:
-    """The mean of all codes (d,)."""
-    scale = reach / query.spec.count
-    total = query(lambda z, label: moments.shortened(z.flatten(), reach) / reach, l2_bound=1.0).float()
-    variance = torch.tensor([(query.mechanism.noise_multiplier or 0.0) * scale]).square()
-    return moments.shrunken(total[None] * scale, bands, variance)[0]
+def _common_mean(query: Query, bound: float, bands: Tensor) -> Tensor:
+    """The mean of all image codes (d,)."""
+    total = query(lambda z, label: moments.clipped(z.flatten(), bound) / bound, l2_bound=1.0).float()
+    scale = bound / query.spec.count
+    variance = torch.tensor([_noise(query) * scale]).square()
+    return moments.wiener_shrunk(total[None] * scale, bands, variance)[0]
 
 
-def _means(query: Query, middle: Tensor, apart: float, bands: Tensor) -> tuple[Tensor, Tensor]:
-    """How far the means of every class are from the middle (k, d), and how many records each has.
+def _class_deviations(query: Query, common: Tensor, bound: float, bands: Tensor) -> tuple[Tensor, Tensor]:
+    """Deviations of the class means from the common mean (k, d), and class sizes (k,).
 
-    What classes have in common would be the longest part of a code, and noise would be as large for it.
+    Image codes are longer than their deviations from the common mean, so asking for these needs less noise.
     """
-    sums = query.per_class(
-        lambda z, label: counted(moments.shortened(z.flatten() - middle, apart) / apart, COUNT_SHARE), l2_bound=1.0
-    ).float()  # (k, 1 + d)
-    noise = query.mechanism.noise_multiplier or 0.0
-    sizes = class_sizes(sums[:, 0], share=COUNT_SHARE, noise=noise)
-    scale = apart / math.sqrt(1 - COUNT_SHARE) / sizes
-    return moments.shrunken(sums[:, 1:] * scale[:, None], bands, (noise * scale).square()), sizes
+
+    def counted_deviation(z: Tensor, label: Tensor) -> Tensor:
+        return with_count(moments.clipped(z.flatten() - common, bound) / bound, CLASS_COUNT_SHARE)
+
+    sums = query.per_class(counted_deviation, l2_bound=1.0).float()  # (k, 1 + d)
+    sizes = class_sizes(sums[:, 0], share=CLASS_COUNT_SHARE, noise=_noise(query))
+    scale = bound / math.sqrt(1 - CLASS_COUNT_SHARE) / sizes
+    variances = (_noise(query) * scale).square()
+    return moments.wiener_shrunk(sums[:, 1:] * scale[:, None], bands, variances), sizes
+
+
+def _class_axes(query: Query, projected: _Row, bound: float, pooled: Tensor, sizes: Tensor) -> tuple[Tensor, Tensor]:
+    """Variances (k, r) of each class along its own axes, and the rotations (k, r, r) from pooled axes to these."""
+    scale = bound**2
+    sums = query.per_class(lambda z, label: moments.packed(projected(z, label)), l2_bound=1.0)
+    covariances = moments.unpacked(sums.float() * (scale / sizes)[:, None])
+    deviations = _noise(query) * scale / sizes / math.sqrt(2)
+    found = [
+        moments.class_covariance(covariance, pooled, deviation=float(deviation))
+        for covariance, deviation in zip(covariances, deviations, strict=True)
+    ]
+    return torch.stack([values for values, _ in found]), torch.stack([rotation for _, rotation in found])
 
 
 def _cross_entropy(model: Callable[..., Tensor], features: Tensor, label: Tensor) -> Tensor:
     return F.cross_entropy(model(features[None]), label[None])
 
 
-class Atelier:
-    """The sampler: has candidates painted, lets the teacher choose, and has it label what students learn from."""
+class TeacherFilteredSampler:
+    """The sampler: class images selected by the teacher among candidates, and a distillation set with its logits."""
 
-    def __init__(self, method: Sfumato, spec: Spec, painter: Painter, teacher: Teacher, public: Tensor | None) -> None:
-        self.method, self.spec, self.painter = method, spec, painter
-        self.teacher, self.public, self.draw = teacher, public, painter.draw
+    def __init__(
+        self,
+        method: Sfumato,
+        spec: Spec,
+        sampler: MixtureSampler,
+        teacher: LinearTeacher,
+        public: Tensor | None,
+    ) -> None:
+        self.method = method
+        self.spec = spec
+        self.sampler = sampler
+        self.teacher = teacher
+        self.public = public
+        self.draw = sampler.draw
 
     @torch.no_grad()
     def __call__(self, labels: Tensor) -> Images:
-        parts = torch.split(labels, CHUNK)
-        made = [self._part(part) for part in track(parts, what="images", total=len(parts))]
-        chosen, seen, logits = (torch.cat([m[i] for m in made]) for i in range(3))
-        transfer = Images(seen, logits.argmax(1), self.spec.classes, logits)
-        return Images(chosen, labels, self.spec.classes, transfer=transfer)
+        chunks = torch.split(labels, CHUNK)
+        made = [self._chunk(chunk) for chunk in track(chunks, what="images", total=len(chunks))]
+        class_images, pixels, logits = (torch.cat(parts) for parts in zip(*made, strict=True))
+        distillation = Images(pixels, logits.argmax(1), self.spec.classes, logits)
+        return Images(class_images, labels, self.spec.classes, transfer=distillation)
 
-    def _part(self, labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """For these labels images, and for each some with logits for transfer: the first, which have most detail."""
-        everyone, method = torch.arange(len(labels)), self.method
-        tries = max(method.candidates, method.lessons)
-        drafts = [self.painter(labels, details=2 - 3 * n // method.candidates % 3) for n in range(tries)]
-        candidates = torch.stack(drafts)
-        logits = self._labelled(candidates.flatten(0, 1)).reshape(tries, len(labels), -1)
-        fitting = logits[: method.candidates].softmax(2)[:, everyone, labels]  # (m, n)
-        best = torch.multinomial(fitting.T + 1e-6, 1, generator=self.draw)[:, 0]
-        rows = torch.arange(method.lessons * len(labels))
-        painted = rows[torch.rand(len(rows), generator=self.draw) >= method.invented]
-        lesson = (painted // len(labels), painted % len(labels))
-        invented = self._invented(len(rows) - len(painted))
-        seen, known = torch.cat([candidates[lesson], invented]), torch.cat([logits[lesson], self._labelled(invented)])
-        return candidates[best, everyone], seen, known
+    def _chunk(self, labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """One class image for each label; images of the distillation set, and their logits."""
+        candidates, logits = self._candidates(labels)
+        class_images = self._selected(candidates, logits, labels)
+        return class_images, *self._distillation_set(candidates, logits)
 
-    def _invented(self, count: int) -> Tensor:
-        """Pictures of nothing, and public images where there are some."""
+    def _candidates(self, labels: Tensor) -> tuple[Tensor, Tensor]:
+        """Several sampled images for each label, those with most detail first, and their logits: (m, n, ...)."""
+        count = max(self.method.candidates, self.method.transfer_ratio)
+        sampled = [self.sampler(labels, details=2 - 3 * n // self.method.candidates % 3) for n in range(count)]
+        candidates = torch.stack(sampled)
+        logits = self._logits(candidates.flatten(0, 1)).reshape(count, len(labels), -1)
+        return candidates, logits
+
+    def _selected(self, candidates: Tensor, logits: Tensor, labels: Tensor) -> Tensor:
+        """One candidate for each label, drawn by the probability that the teacher gives the label."""
+        images = torch.arange(len(labels))
+        probabilities = logits[: self.method.candidates].softmax(2)[:, images, labels]  # (m, n)
+        selected = torch.multinomial(probabilities.T + 1e-6, 1, generator=self.draw)[:, 0]
+        return candidates[selected, images]
+
+    def _distillation_set(self, candidates: Tensor, logits: Tensor) -> tuple[Tensor, Tensor]:
+        """The first candidates, a random part of them replaced by procedural images; and their logits."""
+        labels = candidates.shape[1]
+        numbers = torch.arange(self.method.transfer_ratio * labels)
+        kept = numbers[torch.rand(len(numbers), generator=self.draw) >= self.method.procedural_share]
+        places = (kept // labels, kept % labels)
+        procedural = self._procedural(len(numbers) - len(kept))
+        return (
+            torch.cat([candidates[places], procedural]),
+            torch.cat([logits[places], self._logits(procedural)]),
+        )
+
+    def _procedural(self, count: int) -> Tensor:
+        """Procedural images; where there are public images, half of them are public images instead."""
         if self.public is None:
             return quantised(dead_leaves(count, self.spec.shape, self.draw))
-        shown = self.public[torch.randint(len(self.public), (count // 2,), generator=self.draw)]
-        return torch.cat([quantised(dead_leaves(count - len(shown), self.spec.shape, self.draw)), shown])
+        public = self.public[torch.randint(len(self.public), (count // 2,), generator=self.draw)]
+        return torch.cat([quantised(dead_leaves(count - len(public), self.spec.shape, self.draw)), public])
 
-    def _labelled(self, pixels: Tensor) -> Tensor:
+    def _logits(self, pixels: Tensor) -> Tensor:
         if not len(pixels):
             return torch.zeros(0, len(self.spec.classes))
         return torch.cat([self.teacher(part) for part in torch.split(pixels, CHUNK)])

@@ -11,7 +11,7 @@ from torch import Tensor
 from sfumato.contracts import Metric
 from sfumato.errors import UsageError
 from sfumato.statistics import groups as by_group
-from sfumato.training.student import Lesson, lessons_of, predict, train
+from sfumato.training.student import Schedule, predict, train, training_images
 from sfumato.values import Images, Reference, Score
 
 # Each figure of one tally, and whether more of it is better.
@@ -68,8 +68,8 @@ class EqualisedOdds(Metric):
         )
 
     def _answers(self, images: Images, tested: _Tested) -> Tensor:
-        images = lessons_of(images)
-        lesson = Lesson.short(self.arch, soft=images.logits is not None, images_seen=self.images_seen)
+        images = training_images(images)
+        lesson = Schedule.short(self.arch, soft=images.logits is not None, images_seen=self.images_seen)
         students = (train(images, lesson, seed=seed, what=f"equalised-odds, seed {seed}") for seed in self.seeds)
         return torch.stack([predict(student, tested.images.pixels) for student in students])  # (seeds, n)
 

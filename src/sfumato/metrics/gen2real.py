@@ -11,7 +11,7 @@ from torch import Tensor
 from sfumato.contracts import Metric
 from sfumato.statistics import panels as judging
 from sfumato.statistics.panels import CPU_EPOCHS, Profile, Selection
-from sfumato.training.student import Lesson, hard, lessons_of, outputs
+from sfumato.training.student import Schedule, outputs, training_images, with_hard_labels
 from sfumato.values import Images, Reference, Score
 
 BY_LABELS = "small-cnn"
@@ -37,7 +37,7 @@ class Gen2Real(Metric):
     def __call__(self, synthetic: Images, real: Reference) -> Score:
         archs = judging.networks_of(self.profile, self.archs, synthetic)
         judging.check_panel(archs, self.seeds)
-        held_out, images = judging.comparable(synthetic, real), lessons_of(synthetic)
+        held_out, images = judging.comparable(synthetic, real), training_images(synthetic)
         said = self._said(images, archs, held_out)
         details = {
             "profile": self.profile,
@@ -49,7 +49,7 @@ class Gen2Real(Metric):
         score = judging.panel_score("gen2real", said, held_out, seeds=self.seeds, details=details)
         worst = judging.worst_class("gen2real-worst-class", said, held_out, seeds=self.seeds)
         calibration = judging.calibration("gen2real-calibration-error", said, held_out, seeds=self.seeds)
-        by_labels = () if images is synthetic else (self._by_labels(hard(synthetic), held_out),)
+        by_labels = () if images is synthetic else (self._by_labels(with_hard_labels(synthetic), held_out),)
         return replace(score, parts=(*score.parts, worst, calibration, *by_labels))
 
     def _said(self, images: Images, archs: tuple[str, ...], held_out: Images) -> dict[str, list[Tensor]]:
@@ -66,7 +66,7 @@ class Gen2Real(Metric):
         details = {"arch": BY_LABELS, **judging.taught({BY_LABELS: self.lesson_for(BY_LABELS, images)}, images)}
         return judging.accuracy("gen2real-labels", answers, held_out, seeds=self.seeds, details=details)
 
-    def lesson_for(self, arch: str, synthetic: Images) -> Lesson:
+    def lesson_for(self, arch: str, synthetic: Images) -> Schedule:
         """Logits teach where the release has them."""
         return judging.lesson_for(
             self.profile, arch, synthetic, images_seen=self.images_seen, max_epochs=self.max_epochs

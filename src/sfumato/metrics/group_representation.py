@@ -12,7 +12,7 @@ from sfumato.contracts import Metric
 from sfumato.errors import NotApplicable, UsageError
 from sfumato.statistics.distances import some
 from sfumato.statistics.groups import drawn_anew, error_of_mean
-from sfumato.training.student import Lesson, predict, train
+from sfumato.training.student import Schedule, predict, train
 from sfumato.values import Groups, Images, Reference, Score
 
 METHOD = (
@@ -66,7 +66,7 @@ class GroupRepresentation(Metric):
         """How many released images are said to be of each group, and confusions (true, said) on real ones."""
         order = some(len(labelled), len(labelled), torch.Generator().manual_seed(seed))
         unseen, learnt = order[: len(order) // 5], order[len(order) // 5 :]
-        lesson = Lesson.short(self.arch, images_seen=self.images_seen)
+        lesson = Schedule.short(self.arch, images_seen=self.images_seen)
         student = train(labelled.rows(learnt), lesson, seed=seed, what=f"group-representation, seed {seed}")
         groups = len(labelled.classes)
         said = torch.bincount(predict(student, synthetic.pixels), minlength=groups)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from sfumato.contracts import Metric
 from sfumato.statistics.features import chosen, compared, extractor, logits, refuse_other_kind
-from sfumato.training.student import Lesson, outputs, train
+from sfumato.training.student import Schedule, outputs, train
 from sfumato.values import Images, Reference, Score
 
 DOMAIN = "small-cnn-on-real"  # where the extractor has no classifier: one that learnt the training images
@@ -61,7 +61,7 @@ class InceptionScore(Metric):
         refuse_other_kind(synthetic, real, most=self.most, seed=self.seed, fewest=2 * self.splits)
         rows, their_rows = (chosen(side, most=self.most, seed=self.seed) for side in (synthetic, real))
         known = real.rows(their_rows)
-        lesson = Lesson(images_seen=self.images_seen)
+        lesson = Schedule(images_seen=self.images_seen)
         student = train(known, lesson, seed=self.seed, what="inception-score's classifier")
         return DOMAIN, outputs(student, synthetic.pixels[rows]), outputs(student, known.pixels)
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from sfumato.contracts import Metric
 from sfumato.errors import NotApplicable, UsageError
 from sfumato.statistics import groups as by_group
-from sfumato.training.student import Lesson, lessons_of, predict, train
+from sfumato.training.student import Schedule, predict, train, training_images
 from sfumato.values import Images, Reference, Score
 
 COLOUR = (
@@ -60,8 +60,8 @@ class ModelBias(Metric):
         return Score("model-bias", whole.value, whole.standard_error, self.higher_is_better, self.seeds, details, parts)
 
     def _answers(self, images: Images, tested: _Tested) -> Tensor:
-        images = lessons_of(images)
-        lesson = Lesson.short(self.arch, soft=images.logits is not None, images_seen=self.images_seen)
+        images = training_images(images)
+        lesson = Schedule.short(self.arch, soft=images.logits is not None, images_seen=self.images_seen)
         students = (train(images, lesson, seed=seed, what=f"model-bias, seed {seed}") for seed in self.seeds)
         return torch.stack([tested.answers(student) for student in students])
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from sfumato.contracts import Metric
 from sfumato.errors import DataError, NotApplicable, UsageError
 from sfumato.statistics.distances import QUANTILES, error_of_ratio, quantiles, ratio_of_medians, some, to_nearest
-from sfumato.training.student import Lesson, predict, train
+from sfumato.training.student import Schedule, predict, train
 from sfumato.values import Images, Reference, Score
 
 SIDES = ("released", "other")
@@ -70,7 +70,7 @@ class Obfuscation(Metric):
         sides = released[rows[0]], others[rows[1]]
         labels = torch.arange(2).repeat_interleave(count)
         lessons = Images(torch.cat([side[:count] for side in sides]), labels, SIDES)
-        lesson = Lesson.short("small-cnn", loss="labels", images_seen=self.images_seen)
+        lesson = Schedule.short("small-cnn", loss="labels", images_seen=self.images_seen)
         judge = train(lessons, lesson, seed=self.seed, what="obfuscation")
         unseen = torch.cat([side[count:] for side in sides])
         return (predict(judge, unseen) == labels).double().mean().item()

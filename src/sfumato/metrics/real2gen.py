@@ -14,7 +14,7 @@ from sfumato.errors import NotApplicable
 from sfumato.statistics import panels as judging
 from sfumato.statistics.distances import some
 from sfumato.statistics.panels import CPU_EPOCHS, Profile
-from sfumato.training.student import Lesson, outputs
+from sfumato.training.student import Schedule, outputs
 from sfumato.values import Images, Reference, Score
 
 
@@ -71,7 +71,7 @@ class Real2Gen(Metric):
         ceiling = judging.panel_score("real2real", on_test, test, seeds=self.seeds, details={})
         return replace(score, parts=(*score.parts, replace(ceiling, parts=()), *ceiling.parts))
 
-    def lesson_for(self, arch: str, images: Images) -> Lesson:
+    def lesson_for(self, arch: str, images: Images) -> Schedule:
         lesson = judging.lesson_for(
             self.profile, arch, images, images_seen=self.images_seen, max_epochs=self.max_epochs
         )

@@ -130,7 +130,7 @@ class ScatteringFeatures(nn.Module):
         return unit
 
 
-class EvenFeatures(nn.Module):
+class WhitenedFeatures(nn.Module):
     """Scattering features around their middle, with no direction much stronger than others, again of unit length.
 
     A linear head learns in few noisy steps along strong directions only, and what all images have in common uses up
@@ -196,7 +196,7 @@ class ScatteringClassifier(nn.Module):
         return logits
 
 
-class Teacher(nn.Module):
+class LinearTeacher(nn.Module):
     """Fixed features and the head that was taught: (n, c, h, w) uint8 -> logits (n, k)."""
 
     def __init__(self, features: nn.Module, head: LinearHead) -> None:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from sfumato.errors import DataError, UsageError
 from sfumato.networks import classifiers
-from sfumato.training.student import Best, Lesson, Student, released_labels, split_off, train
+from sfumato.training.student import BestCheckpoint, Schedule, Student, released_labels, split_off, train
 from sfumato.values import Images, Reference, Score
 
 Profile = Literal["cpu", "dpimagebench", "dpac"]
@@ -72,13 +72,13 @@ def networks_of(profile: Profile, named: tuple[str, ...], images: Images) -> tup
     return named or (panels[-1] if images.pixels.shape[1] == 3 else panels[0])
 
 
-def lesson_for(profile: Profile, arch: str, images: Images, *, images_seen: float, max_epochs: float) -> Lesson:
+def lesson_for(profile: Profile, arch: str, images: Images, *, images_seen: float, max_epochs: float) -> Schedule:
     """How a profile teaches this network; the bounds shorten the profile cpu alone: others are as published."""
     if profile == "dpimagebench":
-        return Lesson.dpimagebench(arch, colour=images.pixels.shape[1] == 3)
+        return Schedule.dpimagebench(arch, colour=images.pixels.shape[1] == 3)
     if profile == "dpac":
-        return Lesson.dpac(arch)
-    lesson = Lesson.short(arch, soft=images.logits is not None)
+        return Schedule.dpac(arch)
+    lesson = Schedule.short(arch, soft=images.logits is not None)
     seen, epochs = min(lesson.images_seen, images_seen), min(lesson.max_epochs, max_epochs)
     return replace(lesson, images_seen=seen, max_epochs=epochs)
 
@@ -93,21 +93,21 @@ def check_panel(archs: tuple[str, ...], seeds: tuple[int, ...]) -> None:
         classifiers.check(arch)
 
 
-def teach(images: Images, lesson: Lesson, *, seed: int, what: str, selection: Selection = "last") -> Student:
+def teach(images: Images, lesson: Schedule, *, seed: int, what: str, selection: Selection = "last") -> Student:
     """A classifier of these images: as it is after its last step, or the look that did best on a tenth of them."""
     if selection not in ("last", "synthetic"):
         raise UsageError(f"Expected the selection last or synthetic, got {selection!r}.")
     if selection == "last":
         return train(images, lesson, seed=seed, what=what)
     lessons, kept = split_off(images, seed=seed)
-    best = Best(kept)
-    student = train(lessons, lesson, seed=seed, what=what, watch=best)
+    best = BestCheckpoint(kept)
+    student = train(lessons, lesson, seed=seed, what=what, callback=best)
     student.load_state_dict(best.state)
     return student
 
 
 def panel_of(
-    images: Images, lessons: dict[str, Lesson], *, seeds: tuple[int, ...], what: str, selection: Selection = "last"
+    images: Images, lessons: dict[str, Schedule], *, seeds: tuple[int, ...], what: str, selection: Selection = "last"
 ) -> Iterator[tuple[str, Student]]:
     """Every network with every seed, taught one after the other."""
     for arch, lesson in lessons.items():
@@ -115,7 +115,7 @@ def panel_of(
             yield arch, teach(images, lesson, seed=seed, what=f"{what}, {arch}, seed {seed}", selection=selection)
 
 
-def taught(lessons: dict[str, Lesson], images: Images) -> dict[str, Any]:
+def taught(lessons: dict[str, Schedule], images: Images) -> dict[str, Any]:
     """How the networks of a panel were taught, for a score's details."""
     return {
         "loss": {arch: LOSSES[lesson.loss_for(images)] for arch, lesson in lessons.items()},

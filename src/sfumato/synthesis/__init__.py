@@ -1,1 +1,1 @@
-"""Images from noisy answers: codes, moments, generators and alignment; all of it post-processing."""
+"""Images from noisy statistics: image codes, moments, generators, alignment; all of it is post-processing."""

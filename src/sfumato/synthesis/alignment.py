@@ -15,18 +15,18 @@ from torch.nn import functional as F
 
 Form = Literal["paper", "code"]
 # Images in [0, 1] to logits (b, k) and layers (b, channels, places), whose statistics are to fit.
-Teacher = Callable[[Tensor], tuple[Tensor, list[Tensor]]]
+LayerTeacher = Callable[[Tensor], tuple[Tensor, list[Tensor]]]
 
 
 @dataclass(frozen=True)
-class Goal:
+class TargetStatistics:
     """The mean and the variance that each layer's channels should have."""
 
     means: tuple[Tensor, ...]
     variances: tuple[Tensor, ...]
 
     @classmethod
-    def of(cls, layers: list[Tensor]) -> Goal:
+    def of(cls, layers: list[Tensor]) -> TargetStatistics:
         """The statistics of a batch."""
         means = tuple(layer.mean((0, 2)) for layer in layers)
         seconds = tuple(layer.square().mean((0, 2)) for layer in layers)
@@ -43,9 +43,9 @@ class Weights:
     size: float = 3e-8
 
 
-def feature_loss(layers: list[Tensor], goal: Goal, form: Form) -> Tensor:
+def feature_loss(layers: list[Tensor], goal: TargetStatistics, form: Form) -> Tensor:
     """Equation 1; the code leaves out the squares."""
-    now = Goal.of(layers)
+    now = TargetStatistics.of(layers)
     pairs = [*zip(now.means, goal.means, strict=True), *zip(now.variances, goal.variances, strict=True)]
     gaps = torch.stack([(a - b).norm() for a, b in pairs])
     return gaps.square().sum() if form == "paper" else gaps.sum()
@@ -70,8 +70,8 @@ def size_loss(images: Tensor, form: Form) -> Tensor:
 def align(
     images: Tensor,
     targets: Tensor,
-    teacher: Teacher,
-    goal: Goal,
+    teacher: LayerTeacher,
+    goal: TargetStatistics,
     *,
     steps: int,
     rate: float = 0.1,
@@ -89,7 +89,7 @@ def align(
     optimizer = torch.optim.Adam([moving], lr=rate, betas=(0.5, 0.99))
     best, least, history = images, float("inf"), []
     for step in range(steps + 1):
-        shown = moving if form == "paper" else _shaken(moving, draw)
+        shown = moving if form == "paper" else _augmented(moving, draw)
         logits, layers = teacher((shown + 1) / 2)
         terms = {
             "feature": weights.feature * feature_loss(layers, goal, form),
@@ -108,14 +108,14 @@ def align(
     return best, history
 
 
-def targets_for(batch: int, classes: int) -> Tensor:
+def balanced_targets(batch: int, classes: int) -> Tensor:
     """The paper's label generator: every class in turn, each as often as it fits; what is left over goes round."""
     each = max(1, batch // classes)
     whole = torch.arange(classes).repeat(each)
     return torch.cat([whole, torch.arange(max(0, batch - len(whole))) % classes])[:batch]
 
 
-def _shaken(images: Tensor, draw: torch.Generator) -> Tensor:
+def _augmented(images: Tensor, draw: torch.Generator) -> Tensor:
     """Rolled by up to an eighth of a side, and mirrored half of the time."""
     reach = max(1, images.shape[-1] // 8)
     down, right = torch.randint(-reach, reach + 1, (2,), generator=draw).tolist()
@@ -123,7 +123,7 @@ def _shaken(images: Tensor, draw: torch.Generator) -> Tensor:
     return rolled.flip(3) if torch.rand((), generator=draw) < 0.5 else rolled
 
 
-class Observed(nn.Module):
+class GroupNormTeacher(nn.Module):
     """A network with group norm that also shows what goes into its norm layers."""
 
     def __init__(self, network: nn.Module) -> None:
@@ -144,7 +144,7 @@ class Observed(nn.Module):
         return logits, layers
 
 
-class Scattered(nn.Module):
+class ScatteringTeacher(nn.Module):
     """Fixed features and a head; every place of a feature map has statistics of its own."""
 
     def __init__(self, features: nn.Module, head: nn.Module) -> None:

@@ -16,21 +16,21 @@ from torch import Generator, Tensor
 from torch.nn import functional as F
 
 from sfumato.errors import EnvironmentProblem, UsageError
-from sfumato.synthesis.dead_leaves import between, chance, dead_leaves, one_leaf, softened
+from sfumato.synthesis.dead_leaves import bernoulli, dead_leaves, random_leaf, sharpened, uniform
 from sfumato.values import Images, Spec
 
 CHUNK = 256  # images painted at a time: their maps stay in the processor's cache
 SOURCES = ("auto", "public", "simulator", "pipeline")
 
 
-class Candidates(Protocol):
+class CandidateSource(Protocol):
     """A source; images are float32 (n, c, h, w) in [0, 1]."""
 
     def random(self, count: int, spec: Spec, draw: Generator) -> Tensor: ...
     def vary(self, images: Tensor, degree: float, draw: Generator) -> Tensor: ...
 
 
-def candidates(source: str, public: Images | None, weights: str = "") -> Candidates:
+def candidate_source(source: str, public: Images | None, weights: str = "") -> CandidateSource:
     """The source of that name; "auto" is the public images where there are some, else the simulator."""
     if source == "pipeline":
         return Pipeline(load_pipeline(weights))
@@ -60,7 +60,7 @@ class PublicImages:
     def vary(self, images: Tensor, degree: float, draw: Generator) -> Tensor:
         images = blended(images, degree, draw)
         images = mirrored(images, degree, draw)
-        return toned(moved(images, degree, draw), degree, draw)
+        return recoloured(warped(images, degree, draw), degree, draw)
 
 
 class Simulator:
@@ -78,14 +78,14 @@ class Simulator:
 
     def _varied(self, images: Tensor, degree: float, draw: Generator) -> Tensor:
         count, shape = len(images), (images.shape[1], images.shape[2], images.shape[3])
-        images = moved(blended(images, degree, draw), degree, draw)
-        cover, paint = one_leaf(count, shape, draw, largest=0.05 + 0.2 * degree)
+        images = warped(blended(images, degree, draw), degree, draw)
+        cover, paint = random_leaf(count, shape, draw, largest=0.05 + 0.2 * degree)
         # Wiping out is painting with what is around: the picture without its detail.
-        wiped = softened(softened(images, -1.0), -1.0)
-        paint = torch.where(chance(count, 0.5, draw) > 0, paint, wiped)
-        images = torch.where(cover & (chance(count, 0.7 * degree, draw) > 0), paint, images)
-        images = softened(images, degree * between(-1.0, 1.0, count, draw))
-        return toned(images, degree, draw)
+        wiped = sharpened(sharpened(images, -1.0), -1.0)
+        paint = torch.where(bernoulli(count, 0.5, draw) > 0, paint, wiped)
+        images = torch.where(cover & (bernoulli(count, 0.7 * degree, draw) > 0), paint, images)
+        images = sharpened(images, degree * uniform(-1.0, 1.0, count, draw))
+        return recoloured(images, degree, draw)
 
 
 class Pipeline:
@@ -132,7 +132,7 @@ def load_pipeline(weights: str) -> Any:
     return AutoPipelineForImage2Image.from_pretrained(weights, local_files_only=True, use_safetensors=True)
 
 
-def moved(images: Tensor, degree: float, draw: Generator) -> Tensor:
+def warped(images: Tensor, degree: float, draw: Generator) -> Tensor:
     """Shifted, turned, sheared and zoomed, and bent by a smooth random field; the border is repeated."""
     if not len(images):
         return images
@@ -147,21 +147,21 @@ def moved(images: Tensor, degree: float, draw: Generator) -> Tensor:
 
 def mirrored(images: Tensor, degree: float, draw: Generator) -> Tensor:
     """Some of them left for right; a small degree keeps the side, which may be what matters."""
-    return torch.where(chance(len(images), 0.5 if degree >= 0.5 else 0.0, draw) > 0, images.flip(3), images)
+    return torch.where(bernoulli(len(images), 0.5 if degree >= 0.5 else 0.0, draw) > 0, images.flip(3), images)
 
 
-def toned(images: Tensor, degree: float, draw: Generator) -> Tensor:
+def recoloured(images: Tensor, degree: float, draw: Generator) -> Tensor:
     """Brightness, contrast and, of colours, their balance."""
     count, channels = images.shape[:2]
-    gain = (0.6 * degree * between(-1, 1, count, draw)).exp()
-    shift = 0.2 * degree * between(-1, 1, count, draw)
+    gain = (0.6 * degree * uniform(-1, 1, count, draw)).exp()
+    shift = 0.2 * degree * uniform(-1, 1, count, draw)
     if channels > 1:
         gain = gain * (0.3 * degree * (2 * torch.rand(count, channels, 1, 1, generator=draw) - 1)).exp()
-    curve = (0.5 * degree * between(-1, 1, count, draw)).exp()
+    curve = (0.5 * degree * uniform(-1, 1, count, draw)).exp()
     return (gain * images.clamp(0, 1).pow(curve) + shift).clamp(0, 1)
 
 
 def blended(images: Tensor, degree: float, draw: Generator) -> Tensor:
     """Some of them mixed with another of them: half and half at degree 1."""
     other = images[torch.randperm(len(images), generator=draw)]
-    return torch.lerp(images, other, chance(len(images), 0.5, draw) * between(0, 0.5 * degree, len(images), draw))
+    return torch.lerp(images, other, bernoulli(len(images), 0.5, draw) * uniform(0, 0.5 * degree, len(images), draw))

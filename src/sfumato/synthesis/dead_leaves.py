@@ -18,14 +18,14 @@ GROUND = 0.06  # what is darker has no detail
 SHARPNESS = 1.5  # at most: what moments paint is soft, and real edges are not
 
 
-def between(low: float, high: float, count: int, draw: Generator) -> Tensor:
+def uniform(low: float, high: float, count: int, draw: Generator) -> Tensor:
     """One number for each image, to be broadcast over it."""
     return low + (high - low) * torch.rand(count, 1, 1, 1, generator=draw)
 
 
-def chance(count: int, probability: float, draw: Generator) -> Tensor:
+def bernoulli(count: int, probability: float, draw: Generator) -> Tensor:
     """1.0 for some of the images and 0.0 for the others."""
-    return (between(0, 1, count, draw) < probability).float()
+    return (uniform(0, 1, count, draw) < probability).float()
 
 
 def dead_leaves(count: int, shape: tuple[int, int, int], draw: Generator) -> Tensor:
@@ -39,41 +39,41 @@ def detailed(images: Tensor, draw: Generator) -> Tensor:
     return torch.cat([_detailed(part, draw) for part in torch.split(images, CHUNK)])
 
 
-def softened(images: Tensor, amount: Tensor | float) -> Tensor:
+def sharpened(images: Tensor, amount: Tensor | float) -> Tensor:
     """Sharper where the amount is above 0, and blurred where it is below."""
     smooth = F.avg_pool2d(F.pad(images, (1, 1, 1, 1), mode="replicate"), 3, stride=1)
     return (images + amount * (images - smooth)).clamp(0, 1)
 
 
-def one_leaf(count: int, shape: tuple[int, int, int], draw: Generator, *, largest: float) -> tuple[Tensor, Tensor]:
+def random_leaf(count: int, shape: tuple[int, int, int], draw: Generator, *, largest: float) -> tuple[Tensor, Tensor]:
     """For each of so many images where a leaf covers, (n, 1, h, w), and its paint, (n, c, h, w)."""
     return _leaves(count, shape, draw, largest=largest), _textures(count, shape, draw)
 
 
 def _picture(count: int, shape: tuple[int, int, int], draw: Generator) -> Tensor:
-    picture = _textures(count, shape, draw) * chance(count, 0.5, draw)
+    picture = _textures(count, shape, draw) * bernoulli(count, 0.5, draw)
     leaves = torch.randint(1, LEAVES + 1, (count, 1, 1, 1), generator=draw)
     for number in range(LEAVES):
-        paint = _textures(count, shape, draw) * chance(count, 0.9, draw)
+        paint = _textures(count, shape, draw) * bernoulli(count, 0.9, draw)
         picture = torch.where(_leaves(count, shape, draw) & (number < leaves), paint, picture)
-    return softened(picture, -between(0.2, 1.0, count, draw) * chance(count, 0.3, draw))
+    return sharpened(picture, -uniform(0.2, 1.0, count, draw) * bernoulli(count, 0.3, draw))
 
 
 def _detailed(images: Tensor, draw: Generator) -> Tensor:
     count, shape = len(images), (images.shape[1], images.shape[2], images.shape[3])
     ground = images.amax(1, keepdim=True) <= GROUND
-    over = between(0.1, 0.9, count, draw) * chance(count, 0.35, draw)
+    over = uniform(0.1, 0.9, count, draw) * bernoulli(count, 0.35, draw)
     made = torch.lerp(images, _textures(count, shape, draw) * images.clamp(min=0.25), over)
     leaves = torch.randint(0, DETAILS + 1, (count, 1, 1, 1), generator=draw)
     for number in range(DETAILS):
-        paint = torch.lerp(made, _textures(count, shape, draw), between(0, 1, count, draw))
-        shade = made * between(0, 1, count, draw)
-        paint = torch.where(chance(count, 0.7, draw) > 0, paint, shade)
+        paint = torch.lerp(made, _textures(count, shape, draw), uniform(0, 1, count, draw))
+        shade = made * uniform(0, 1, count, draw)
+        paint = torch.where(bernoulli(count, 0.7, draw) > 0, paint, shade)
         made = torch.where(_leaves(count, shape, draw) & (number < leaves), paint, made)
-    made = torch.where(ground, 0.5 * made * chance(count, 0.1, draw), made)
-    tone = torch.where(chance(count, 0.3, draw) > 0, between(0.5, 1.8, count, draw), 1.0)
-    made = softened(made, between(0, SHARPNESS, count, draw) * chance(count, 0.5, draw))
-    grain = 0.08 * chance(count, 0.3, draw) * torch.randn(made.shape, generator=draw)
+    made = torch.where(ground, 0.5 * made * bernoulli(count, 0.1, draw), made)
+    tone = torch.where(bernoulli(count, 0.3, draw) > 0, uniform(0.5, 1.8, count, draw), 1.0)
+    made = sharpened(made, uniform(0, SHARPNESS, count, draw) * bernoulli(count, 0.5, draw))
+    grain = 0.08 * bernoulli(count, 0.3, draw) * torch.randn(made.shape, generator=draw)
     return (made.clamp(min=1e-6).pow(tone) + torch.where(ground, 0.0, grain)).clamp(0, 1)
 
 
@@ -86,11 +86,11 @@ def _textures(count: int, shape: tuple[int, int, int], draw: Generator) -> Tenso
     """(n, c, h, w): plain, striped, wavy, shaded, grainy or cloudy, in one or two colours."""
     y, x = _places(shape)
     side = max(shape[1:])
-    angle = between(0, math.pi, count, draw)
-    straight = math.pi / 2 * chance(count, 0.5, draw)  # many patterns run along a side
-    angle = torch.where(chance(count, 0.3, draw) > 0, straight, angle)
+    angle = uniform(0, math.pi, count, draw)
+    straight = math.pi / 2 * bernoulli(count, 0.5, draw)  # many patterns run along a side
+    angle = torch.where(bernoulli(count, 0.3, draw) > 0, straight, angle)
     across = x * angle.cos() + y * angle.sin()  # (n, 1, h, w)
-    wave = torch.sin(across * (2 * math.pi) / (between(0.07, 0.65, count, draw) * side) + between(0, 6.3, count, draw))
+    wave = torch.sin(across * (2 * math.pi) / (uniform(0.07, 0.65, count, draw) * side) + uniform(0, 6.3, count, draw))
     first, second = _colours(count, shape[0], draw), _colours(count, shape[0], draw)
     low, high = across.amin((2, 3), keepdim=True), across.amax((2, 3), keepdim=True)
     kind = torch.randint(6, (count,), generator=draw)
@@ -100,7 +100,7 @@ def _textures(count: int, shape: tuple[int, int, int], draw: Generator) -> Tenso
     made = torch.where(_are(kind, 2), torch.lerp(first, second, (across - low) / (high - low + 1e-9)), made)
     grainy, cloudy = (kind == 3).nonzero()[:, 0], (kind == 4).nonzero()[:, 0]  # dear to draw, so drawn where needed
     grain = torch.randn(len(grainy), 1, *shape[1:], generator=draw)
-    made[grainy] = first[grainy] + between(0.02, 0.3, len(grainy), draw) * grain
+    made[grainy] = first[grainy] + uniform(0.02, 0.3, len(grainy), draw) * grain
     made[cloudy] = _clouds(len(cloudy), shape, draw) + first[cloudy] - first[cloudy].mean(1, keepdim=True)
     return made.clamp_(0, 1)
 
@@ -110,7 +110,7 @@ def _are(kind: Tensor, wanted: int) -> Tensor:
 
 
 def _colours(count: int, channels: int, draw: Generator) -> Tensor:
-    lightness = between(0, 1, count, draw).expand(-1, channels, -1, -1)
+    lightness = uniform(0, 1, count, draw).expand(-1, channels, -1, -1)
     return lightness if channels == 1 else lightness + 0.5 * (torch.rand(count, channels, 1, 1, generator=draw) - 0.5)
 
 
@@ -121,7 +121,7 @@ def _clouds(count: int, shape: tuple[int, int, int], draw: Generator) -> Tensor:
     waves = torch.fft.rfft2(torch.randn(count, 1, *shape[1:], generator=draw))
     frequency = (torch.fft.fftfreq(shape[1])[:, None].square() + torch.fft.rfftfreq(shape[2]).square()).sqrt()
     frequency[0, 0] = 1
-    clouds: Tensor = torch.fft.irfft2(waves * frequency.pow(-between(0.5, 2.5, count, draw)), s=shape[1:])
+    clouds: Tensor = torch.fft.irfft2(waves * frequency.pow(-uniform(0.5, 2.5, count, draw)), s=shape[1:])
     low, high = clouds.amin((2, 3), keepdim=True), clouds.amax((2, 3), keepdim=True)
     return (clouds - low) / (high - low + 1e-9)
 
@@ -129,15 +129,15 @@ def _clouds(count: int, shape: tuple[int, int, int], draw: Generator) -> Tensor:
 def _leaves(count: int, shape: tuple[int, int, int], draw: Generator, *, largest: float = 0.5) -> Tensor:
     """Where one leaf of each image lies, (n, 1, h, w): an ellipse, a box, a bar or a patch of cloud."""
     y, x = _places(shape)
-    side, angle = max(shape[1:]), between(0, math.pi, count, draw)
-    along, down = x - between(0, shape[2], count, draw), y - between(0, shape[1], count, draw)
+    side, angle = max(shape[1:]), uniform(0, math.pi, count, draw)
+    along, down = x - uniform(0, shape[2], count, draw), y - uniform(0, shape[1], count, draw)
     u, v = along * angle.cos() + down * angle.sin(), down * angle.cos() - along * angle.sin()
-    long, short = (side * between(math.log(1 / 28), math.log(largest), count, draw).exp() for _ in range(2))
-    thin = side * between(0.02, 0.07, count, draw)
+    long, short = (side * uniform(math.log(1 / 28), math.log(largest), count, draw).exp() for _ in range(2))
+    thin = side * uniform(0.02, 0.07, count, draw)
     kind = torch.randint(4, (count,), generator=draw)
     bars = (u.abs() < thin) & (v.abs() < 2 * short)
     made = torch.where(_are(kind, 0), (u / long).square() + (v / short).square() < 1, bars)
     made = torch.where(_are(kind, 1), (u.abs() < long) & (v.abs() < short), made)
     cloudy = (kind == 2).nonzero()[:, 0]
-    made[cloudy] = _clouds(len(cloudy), shape, draw) > between(0.4, 0.75, len(cloudy), draw)
+    made[cloudy] = _clouds(len(cloudy), shape, draw) > uniform(0.4, 0.75, len(cloudy), draw)
     return made

@@ -24,7 +24,7 @@ def squared_mmd(made: Tensor, embedding: Tensor) -> Tensor:
     return pairs - 2 * (mean * embedding).sum(-1) + embedding.square().sum(-1)
 
 
-def counted(vector: Tensor, share: float) -> Tensor:
+def with_count(vector: Tensor, share: float) -> Tensor:
     """A vector of norm up to 1 behind a constant that counts, with that share of the squared norm of both."""
     return torch.cat([vector.new_full((1,), math.sqrt(share)), math.sqrt(1 - share) * vector])
 
@@ -39,7 +39,7 @@ def count_share_for(spec: Spec, epsilon: float) -> float:
 
 
 def mean_embedding(sums: Tensor, *, share: float, noise: float) -> tuple[Tensor, Tensor]:
-    """From noisy sums (k, 1 + d) of counted rows the mean of each class (k, d), and how far to trust it (k,).
+    """From noisy sums (k, 1 + d) of with_count rows the mean of each class (k, d), and how far to trust it (k,).
 
     Trust falls with what noise adds to the squared norm of a mean: a class that is mostly noise should not steer.
     """

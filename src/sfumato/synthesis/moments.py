@@ -1,9 +1,9 @@
-"""From noisy sums to a mixture of Gaussians for each class: what noise put in is taken out as far as it can be known.
+"""From noisy sums to a mixture of Gaussians for each class, with the noise reduced.
 
-All of it is post-processing. The noise is known, so signal and noise are told apart by its size alone: rings of
-frequencies are shrunk as a whole (Wiener), eigenvalues that noise alone could have made are dropped and the others
-corrected (spiked random matrices: Benaych-Georges and Nadakuditi 2011), and a class's own covariance is trusted
-as far as the deviations of all its entries from the pooled one exceed their noise (empirical Bayes).
+All of it is post-processing, and it uses that the variance of the noise is known. Means are shrunk in bands of
+frequencies (Wiener). Eigenvalues that noise alone could have produced are dropped and the others corrected (spiked
+random matrices: Benaych-Georges and Nadakuditi 2011). The covariance of a class is shrunk to the pooled one, by how far
+it differs from that beyond its noise (empirical Bayes).
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-LEAST_AXES = 4
-FLOOR = 0.05  # of the smallest kept variance: below, a direction still varies a little
-WITHIN = 0.15  # the least that cells leave of the smallest variance
+LEAST_AXES = 4  # kept even where noise could have produced them
+CLASS_FLOOR = 0.05  # least variance of a class, relative to the smallest pooled variance
+WITHIN_FLOOR = 0.15  # least variance within a component, relative to the smallest variance of the class
 
 
-def shortened(vector: Tensor, longest: float) -> Tensor:
-    """The vector, cut to the longest length that is allowed."""
+def clipped(vector: Tensor, longest: float) -> Tensor:
+    """The vector, scaled down to the length `longest` where it is longer."""
     scale: Tensor = longest / torch.linalg.vector_norm(vector).clamp(min=longest)
     return vector * scale
 
 
 def packed(vector: Tensor) -> Tensor:
-    """The upper triangle of v v^T as a row of norm |v|^2: what is on both sides counts sqrt(2), and is asked once."""
+    """The upper triangle of v v^T as a row of norm |v|^2: entries off the diagonal are scaled by sqrt(2)."""
     rows, columns = torch.triu_indices(len(vector), len(vector))
     weights = torch.where(rows == columns, 1.0, math.sqrt(2))
     return vector[rows] * vector[columns] * weights
@@ -43,24 +43,25 @@ def unpacked(rows: Tensor) -> Tensor:
     return matrices
 
 
-def shrunken(rows: Tensor, bands: Tensor, variances: Tensor) -> Tensor:
-    """Rows (k, d) without most of their noise, of variance (k,), after Wiener.
+def wiener_shrunk(rows: Tensor, bands: Tensor, variances: Tensor) -> Tensor:
+    """Wiener shrinkage of rows (k, d) with noise of variance (k,).
 
-    In each ring of frequencies the energy beyond that of noise is signal, and so large a part of a row is kept.
+    In each band of frequencies the mean energy in excess of the noise estimates the signal, pooled over rows; entries
+    are scaled by signal / (signal + noise).
     """
-    _, ring = torch.unique(bands, return_inverse=True)
-    rings = torch.nn.functional.one_hot(ring).to(rows.dtype)  # (d, rings)
-    energy = rows.square() @ rings / rings.sum(0)  # (k, rings)
+    _, band = torch.unique(bands, return_inverse=True)
+    members = torch.nn.functional.one_hot(band).to(rows.dtype)  # (d, bands)
+    energy = rows.square() @ members / members.sum(0)  # (k, bands)
     precision = 1 / variances.clamp(min=1e-30)
     signal = ((precision / precision.sum()) @ (energy - variances[:, None])).clamp(min=0)
-    return rows * (signal / (signal + variances[:, None] + 1e-30))[:, ring]
+    return rows * (signal / (signal + variances[:, None] + 1e-30))[:, band]
 
 
-def spectrum(moments: Tensor, *, deviation: float, most: int) -> tuple[Tensor, Tensor]:
-    """Axes (d, r) and variances (r,) of a noisy matrix of second moments that stand out of noise of this deviation.
+def denoised_spectrum(moments: Tensor, *, deviation: float, most: int) -> tuple[Tensor, Tensor]:
+    """Eigenvectors (d, r) and eigenvalues (r,) of a noisy symmetric matrix that exceed its noise; at most `most`.
 
-    Noise of variance s^2 off the diagonal alone has eigenvalues up to 2 s sqrt(d), and lifts a true one t to
-    t + s^2 d / t; that is undone.
+    A symmetric noise matrix with standard deviation s off the diagonal has eigenvalues up to 2 s sqrt(d), and raises
+    a true eigenvalue t to t + s^2 d / t; this is inverted.
     """
     values, axes = torch.linalg.eigh(moments)
     values, axes = values.flip(0), axes.flip(1)
@@ -72,70 +73,69 @@ def spectrum(moments: Tensor, *, deviation: float, most: int) -> tuple[Tensor, T
 
 
 def class_covariance(own: Tensor, pooled: Tensor, *, deviation: float) -> tuple[Tensor, Tensor]:
-    """Variances and axes of one class from its own noisy moments and the pooled variances (r,)."""
-    scale = torch.outer(pooled, pooled)  # the squared size that an entry may be expected to have
-    away = own - torch.diag(pooled)
-    signal = (away.square().sum() - deviation**2 * away.numel()).clamp(min=0) / scale.sum()
-    trusted = signal * scale / (signal * scale + deviation**2 + 1e-30)
-    values, axes = torch.linalg.eigh(torch.diag(pooled) + trusted * away)
-    return values.clamp(min=FLOOR * float(pooled.min())), axes
+    """Variances (r,) and axes (r, r) of one class from its own noisy covariance and the pooled variances (r,)."""
+    scale = torch.outer(pooled, pooled)  # expected squared deviation of an entry, up to a factor
+    difference = own - torch.diag(pooled)
+    signal = (difference.square().sum() - deviation**2 * difference.numel()).clamp(min=0) / scale.sum()
+    shrinkage = signal * scale / (signal * scale + deviation**2 + 1e-30)
+    values, axes = torch.linalg.eigh(torch.diag(pooled) + shrinkage * difference)
+    return values.clamp(min=CLASS_FLOOR * float(pooled.min())), axes
 
 
 @dataclass(frozen=True)
-class Cells:
-    """One class as a mixture, in coordinates along its own axes: weights (m,), centres (m, r), spread (r, r)."""
+class GaussianMixture:
+    """The mixture of one class, in coordinates along its own axes; all components have the same covariance."""
 
-    weights: Tensor
-    centres: Tensor
-    spread: Tensor  # a square root of the covariance within a cell
+    weights: Tensor  # (m,)
+    centres: Tensor  # (m, r)
+    factor: Tensor  # (r, r), a square root of the covariance within a component
 
     def draw(self, count: int, draw: torch.Generator) -> Tensor:
-        cells = torch.multinomial(self.weights, count, replacement=True, generator=draw)
-        return self.centres[cells] + torch.randn(count, len(self.spread), generator=draw) @ self.spread.T
+        components = torch.multinomial(self.weights, count, replacement=True, generator=draw)
+        return self.centres[components] + torch.randn(count, len(self.factor), generator=draw) @ self.factor.T
 
 
-def first_centres(count: int, variances: Tensor, draw: torch.Generator) -> Tensor:
-    """Where cells begin: drawn like the class itself, a little inside."""
+def initial_centres(count: int, variances: Tensor, draw: torch.Generator) -> Tensor:
+    """Initial centres of Lloyd's algorithm: drawn from the Gaussian of the class, scaled towards its mean."""
     return 0.8 * torch.randn(count, len(variances), generator=draw) * variances.sqrt()
 
 
-def nearest_cell(point: Tensor, centres: Tensor, variances: Tensor) -> Tensor:
-    """The cell of one point (r,), where all axes count alike but the faintest."""
+def nearest_component(point: Tensor, centres: Tensor, variances: Tensor) -> Tensor:
+    """The component whose centre is nearest to a point (r,), axes scaled to equal variance except the weakest."""
     weights = 1 / torch.maximum(variances, 0.02 * variances.amax())
     return ((point - centres).square() @ weights).argmin()
 
 
-def moved_centres(sums: Tensor, sizes: Tensor, *, deviation: float) -> Tensor:
-    """Centres (m, r) from noisy sums and sizes; an axis whose centres differ by noise alone becomes flat."""
+def updated_centres(sums: Tensor, sizes: Tensor, *, deviation: float) -> Tensor:
+    """Centres (m, r) from noisy sums and sizes, shrunk to zero along axes where they differ by noise alone."""
     means = sums / sizes[:, None]
     noise = deviation**2 * (1 / sizes.square()).mean()
     energy = means.square().mean(0)
     return means * ((energy - noise) / energy.clamp(min=1e-12)).clamp(0, 1)
 
 
-def cells_of(centres: Tensor, sizes: Tensor, variances: Tensor) -> Cells:
-    """Cells that together have mean zero and the class's covariance: what lies between them is not within them."""
+def mixture_of(centres: Tensor, sizes: Tensor, variances: Tensor) -> GaussianMixture:
+    """The mixture with mean zero and the covariance of the class: that of its centres and that within components."""
     weights = sizes / sizes.sum()
     centres = centres - weights @ centres
     within = torch.diag(variances) - (centres.T * weights) @ centres
     values, axes = torch.linalg.eigh(within)
-    values = values.clamp(min=WITHIN * float(variances.min()))
-    return Cells(weights, centres, axes * values.sqrt())
+    values = values.clamp(min=WITHIN_FLOOR * float(variances.min()))
+    return GaussianMixture(weights, centres, axes * values.sqrt())
 
 
 @dataclass(frozen=True)
-class Mixture:
-    """Every class as a mixture of Gaussians around its mean, in codes whose coarse part varies."""
+class ClassMixtures:
+    """A mixture of Gaussians for each class, around its mean; only the coarse part of the image codes varies."""
 
     means: Tensor  # (k, d)
-    coarse: Tensor  # where in a code the axes apply
+    coarse: Tensor  # indices of the code that the axes apply to
     axes: Tensor  # (k, coarse, r)
-    cells: list[Cells]
+    mixtures: list[GaussianMixture]
 
     def codes(self, labels: Tensor, draw: torch.Generator) -> Tensor:  # (n,) -> (n, d)
         codes = self.means[labels]
-        for label in range(len(self.cells)):
+        for label, mixture in enumerate(self.mixtures):
             rows = (labels == label).nonzero()[:, 0]
-            drawn = self.cells[label].draw(len(rows), draw) @ self.axes[label].T
-            codes[rows[:, None], self.coarse] += drawn
+            codes[rows[:, None], self.coarse] += mixture.draw(len(rows), draw) @ self.axes[label].T
         return codes

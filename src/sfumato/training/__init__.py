@@ -1,1 +1,1 @@
-"""How a classifier learns from images that anyone may see."""
+"""Training of classifiers on images that may be published."""

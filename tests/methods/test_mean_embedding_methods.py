@@ -1,4 +1,4 @@
-"""What holds for every method that paints by a mean embedding: one charge, determinism, odd classes, lessons."""
+"""What holds for every method that matches a mean embedding: one charge, determinism, unusual classes, utility."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ TINY: dict[str, Synthesizer] = {
     "dp-kernel": DPKernel(frequencies=60, glimpse=20, steps=3, batch=48, latent=3, hidden=16, codes=4),
     "dp-mepf": DPMEPF("scattering", steps=5, batch=48, latent=4, hidden=32, codes=4),
 }
-# Fewer steps than the defaults to save time, how many images a pupil sees, and the share of digits it must know then.
-LESSONS: dict[str, tuple[dict[str, int], int, float]] = {
+# Fewer steps than the defaults to save time, images that a classifier is trained on, its least accuracy on digits.
+UTILITY: dict[str, tuple[dict[str, int], int, float]] = {
     "dp-merf": ({"steps": 200}, 1_000, 0.7),  # 0.83 when measured
     "dp-hp": ({"steps": 200}, 1_500, 0.7),  # 0.83
     "dp-ntk": ({"steps": 200}, 1_000, 0.75),  # 0.85
@@ -35,7 +35,7 @@ LESSONS: dict[str, tuple[dict[str, int], int, float]] = {
 }
 
 
-def crowds() -> dict[str, ToySource]:
+def unusual_classes() -> dict[str, ToySource]:
     """The same pictures in other classes: one of them empty, one alone, many."""
     source = halves()
     return {
@@ -60,10 +60,10 @@ def test_the_same_answers_give_the_same_bytes_whatever_the_global_seed(name: str
     expect_randomness_of_its_own(TINY[name], halves())
 
 
-@pytest.mark.parametrize("crowd", crowds())
+@pytest.mark.parametrize("case", unusual_classes())
 @pytest.mark.parametrize("name", TINY)
-def test_an_empty_class_one_class_alone_and_many_are_no_trouble(name: str, crowd: str) -> None:
-    source = crowds()[crowd]
+def test_an_empty_class_one_class_alone_and_many_work(name: str, case: str) -> None:
+    source = unusual_classes()[case]
     images = fitted(TINY[name], source, 1.0, count=150)
     assert len(images) == 150
     assert set(images.labels.tolist()) == set(range(len(source.spec.classes)))
@@ -82,9 +82,9 @@ def test_a_record_is_more_like_its_class_than_like_another_or_than_noise_is(name
         assert own > max(other, likeness(noise, labels).mean())
 
 
-@pytest.mark.parametrize("name", LESSONS)
-def test_digits_teach_a_classifier(name: str) -> None:
-    quicker, count, least = LESSONS[name]
+@pytest.mark.parametrize("name", UTILITY)
+def test_a_classifier_learns_digits(name: str) -> None:
+    quicker, count, least = UTILITY[name]
     source = digits()[0]
     method = replace(type(TINY[name]).for_task(source.spec, Budget(10.0, 1e-4)), **quicker)
     assert digits_known(fitted(method, source, 10.0, count=count)) > least

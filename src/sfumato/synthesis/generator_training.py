@@ -1,4 +1,4 @@
-"""Painting by numbers: a generator is trained until its images have the noisy statistics that were asked for."""
+"""Training of a generator until its images match noisy statistics; post-processing."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from sfumato.progress import track
 from sfumato.values import Images, Spec
 
 CHUNK = 250  # images sampled at a time
-MULTIPLICATIONS = 2.5e10  # in a second, about
-Distance = Callable[[Tensor], Tensor]  # images (k, b, c, h, w) in [0, 1] of every class, to one number
-Likeness = Callable[[Tensor, Tensor], Tensor]  # images (b, c, h, w) in [0, 1] and labels (b,), to (b,)
+MULTIPLICATIONS = 2.5e10  # per second, about, on two laptop cores
+Distance = Callable[[Tensor], Tensor]  # images (k, b, c, h, w) in [0, 1] of all classes to a loss
+Likeness = Callable[[Tensor, Tensor], Tensor]  # images (b, c, h, w) in [0, 1] and labels (b,) to scores (b,)
 
 
 @dataclass(frozen=True)
-class Course:
-    """How a generator is built and trained; every number public, and none of them changes what is asked."""
+class GeneratorSettings:
+    """How a generator is built and trained: public, and without influence on the questions asked of private data."""
 
     steps: int
     batch: int
@@ -48,54 +48,60 @@ class Course:
 
     @classmethod
     def of(cls, method: Any) -> Self:
-        """The course that a method, a dataclass, has in fields of the same names."""
+        """The settings of a method: a dataclass that has fields of the same names."""
         known = asdict(method)
         return cls(**{field.name: known[field.name] for field in fields(cls)})
 
     def seconds(self, spec: Spec, *, distance: float) -> float:
-        """About how long it takes on two laptop cores, with so many multiplications for the distance of one image."""
+        """Estimated training time; `distance` is the number of multiplications for the distance of one image."""
         area = (spec.height // 4 + 1) * (spec.width // 4 + 1)
         generator = self.hidden * (self.hidden + self.codes * area)
         return 0.005 * self.steps + self.steps * self.batch * (2 * distance + 3 * generator) / MULTIPLICATIONS
 
     def rate(self, step: int) -> float:
-        """A short warm-up, then a cosine to zero."""
+        """Factor of the learning rate: a short warm-up, then a cosine to zero."""
         return min(1.0, (step + 1) / 20) * (1 + math.cos(math.pi * step / self.steps)) / 2
 
 
-COURSE = frozenset(field.name for field in fields(Course))
+GENERATOR_SETTINGS = frozenset(field.name for field in fields(GeneratorSettings))
 
 
-def paint(spec: Spec, course: Course, distance: Distance, *, draw: torch.Generator, what: str) -> PatchGenerator:
-    """A generator whose images of all classes have a small distance."""
+def train_generator(
+    spec: Spec, settings: GeneratorSettings, distance: Distance, *, draw: torch.Generator, what: str
+) -> PatchGenerator:
+    """A generator trained to minimise the distance."""
     k = len(spec.classes)
-    generator = PatchGenerator(spec.shape, k, latent=course.latent, hidden=course.hidden, codes=course.codes, draw=draw)
-    _train(generator, course, distance, classes=k, draw=draw, what=what)
+    generator = PatchGenerator(
+        spec.shape, k, latent=settings.latent, hidden=settings.hidden, codes=settings.codes, draw=draw
+    )
+    _train(generator, settings, distance, classes=k, draw=draw, what=what)
     return generator.eval()
 
 
-def paint_pixels(spec: Spec, course: Course, distance: Distance, *, draw: torch.Generator, what: str) -> PixelTable:
-    """The same without a generator: the pixels of a fixed set of images are what is trained."""
+def train_pixels(
+    spec: Spec, settings: GeneratorSettings, distance: Distance, *, draw: torch.Generator, what: str
+) -> PixelTable:
+    """The same without a generator: the pixels of a fixed set of images are trained."""
     k = len(spec.classes)
-    table = PixelTable(spec.shape, k, each=max(8, course.batch // k), draw=draw)
-    _train(table, course, distance, classes=k, draw=draw, what=what)
+    table = PixelTable(spec.shape, k, each=max(8, settings.batch // k), draw=draw)
+    _train(table, settings, distance, classes=k, draw=draw, what=what)
     return table.eval()
 
 
 def _train(
-    painter: PatchGenerator | PixelTable,
-    course: Course,
+    generator: PatchGenerator | PixelTable,
+    settings: GeneratorSettings,
     distance: Distance,
     *,
     classes: int,
     draw: torch.Generator,
     what: str,
 ) -> None:
-    optimizer = torch.optim.Adam(painter.parameters(), lr=course.learning_rate, betas=(0.9, 0.99))
-    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, course.rate)
-    labels = torch.arange(classes).repeat_interleave(max(8, course.batch // classes))
-    for _ in track(range(course.steps), what=what, total=course.steps):
-        images = painter(torch.randn(len(labels), painter.latent, generator=draw), labels)
+    optimizer = torch.optim.Adam(generator.parameters(), lr=settings.learning_rate, betas=(0.9, 0.99))
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, settings.rate)
+    labels = torch.arange(classes).repeat_interleave(max(8, settings.batch // classes))
+    for _ in track(range(settings.steps), what=what, total=settings.steps):
+        images = generator(torch.randn(len(labels), generator.latent, generator=draw), labels)
         loss = distance(images.reshape(classes, -1, *images.shape[1:]))
         optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
@@ -104,7 +110,7 @@ def _train(
 
 
 class PixelTable(nn.Module):
-    """So many images of each class, as parameters: dealt out in turn while they are trained, later by the latent."""
+    """`each` images of each class, as parameters: used in turn during training, then selected by the latent."""
 
     latent = 1
 
@@ -121,28 +127,28 @@ class PixelTable(nn.Module):
 
 
 def _turns(labels: Tensor, classes: int) -> Tensor:
-    """How often each label came before in the list."""
+    """How often the label of each entry occurs before it in the list."""
     seen = nn.functional.one_hot(labels, classes).cumsum(0)
     return seen.gather(1, labels[:, None])[:, 0] - 1
 
 
-class Paintings:
-    """The sampler: labels to images. Of several drafts of an image it keeps the one that is most like its class.
+class GeneratorSampler:
+    """The sampler: several drafts of each image, of which the one most like its class is kept.
 
-    A distance between means hardly sees that one image in twenty is broken: far from everything, it adds next to
-    nothing to a mean of features. But its own feature is then far from the mean of its class, which we have.
+    A distance between means is hardly affected if one image in twenty is broken, because such an image adds almost
+    nothing to the mean of the features. But its own features are far from the released mean of its class.
     """
 
     def __init__(
         self,
-        painter: PatchGenerator | PixelTable,
+        generator: PatchGenerator | PixelTable,
         classes: tuple[str, ...],
         likeness: Likeness,
         *,
         drafts: int,
         seed: int,
     ) -> None:
-        self._painter, self._classes, self.likeness = painter, classes, likeness
+        self._generator, self._classes, self.likeness = generator, classes, likeness
         self._drafts, self._draw = drafts, torch.Generator().manual_seed(seed)
 
     @torch.no_grad()
@@ -159,4 +165,6 @@ class Paintings:
         return drafts[best, torch.arange(len(labels))].mul(255).round().to(torch.uint8)
 
     def _draft(self, labels: Tensor) -> Tensor:
-        return cast(Tensor, self._painter(torch.randn(len(labels), self._painter.latent, generator=self._draw), labels))
+        return cast(
+            Tensor, self._generator(torch.randn(len(labels), self._generator.latent, generator=self._draw), labels)
+        )

@@ -1,4 +1,4 @@
-"""Painting: of several drafts the one most like its class is kept."""
+"""Generators: of several drafts of an image the one most like its class is kept."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from sfumato.errors import UsageError
-from sfumato.synthesis.painting import CHUNK, Course, Paintings, PixelTable
+from sfumato.synthesis.generator_training import CHUNK, GeneratorSampler, GeneratorSettings, PixelTable
 
 GOOD, BROKEN = 4.0, -4.0  # before the sigmoid
 
@@ -25,7 +25,7 @@ def bright(images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
 
 def broken_part(drafts: int) -> float:
     labels = torch.arange(2).repeat(1_000)
-    images = Paintings(half_broken(), ("a", "b"), bright, drafts=drafts, seed=0)(labels)
+    images = GeneratorSampler(half_broken(), ("a", "b"), bright, drafts=drafts, seed=0)(labels)
     assert torch.equal(images.labels, labels)
     return float((images.pixels[:, 0, 0, 0] < 128).double().mean())
 
@@ -41,11 +41,11 @@ def test_a_draft_is_compared_with_its_own_class() -> None:
         return torch.where(labels == 0, 1.0, -1.0) * bright(images, labels)
 
     labels = torch.tensor([0, 1]).repeat(CHUNK)  # more than one chunk
-    images = Paintings(half_broken(), ("a", "b"), like_the_label, drafts=8, seed=0)(labels)
+    images = GeneratorSampler(half_broken(), ("a", "b"), like_the_label, drafts=8, seed=0)(labels)
     right = (images.pixels[:, 0, 0, 0] > 128) == (labels == 0)
     assert right.double().mean() > 0.97  # but for one in 256
 
 
-def test_a_course_without_a_draft_is_refused() -> None:
+def test_settings_without_a_draft_are_refused() -> None:
     with pytest.raises(UsageError, match="drafts"):
-        Course(steps=1, batch=1, learning_rate=0.1, latent=1, hidden=1, codes=1, drafts=0)
+        GeneratorSettings(steps=1, batch=1, learning_rate=0.1, latent=1, hidden=1, codes=1, drafts=0)
