@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -23,6 +24,8 @@ class Lira(ClassifierAttack):
     pooled over candidates, each about its own mean. A candidate without shadows on a side gets the
     mean and variance of everybody's there.
     """
+
+    needs_shadows: ClassVar[bool] = True
 
     own_variance: int = 32  # in and out each: 64 shadows, where Carlini et al. see it pay
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from torch import Tensor
 
@@ -14,6 +15,8 @@ from sfumato.values import Exposed
 @dataclass(frozen=True, slots=True)
 class ShadowForest(ClassifierAttack):
     """Logits and loss of all shadows, with their memberships, teach one model, which then judges the target's."""
+
+    needs_shadows: ClassVar[bool] = True
 
     by_size: bool = False  # logits from large to small, not class by class
     most: int = 20_000  # answers to learn from
