@@ -1,4 +1,4 @@
-"""Shadow MLP: a perceptron learns from shadow classifiers how members are answered (Shokri et al. 2017)."""
+"""Shadow MLP: a perceptron learns from shadow classifiers what logits members get (Shokri et al. 2017)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sfumato.values import Exposed
 
 @dataclass(frozen=True, slots=True)
 class ShadowMLP(ClassifierAttack):
-    """Logits and loss of all shadows, with their memberships, teach one model, which then judges the target's."""
+    """One attack model is trained on the logits and losses of all shadows, and scores those of the target."""
 
     needs_shadows: ClassVar[bool] = True
 
