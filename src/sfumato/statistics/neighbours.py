@@ -64,7 +64,14 @@ class NeighbourhoodMetric:
         """The mean of one figure of `Overlap`, with its standard error."""
         fewest = self.neighbours + 1
         both = compared(synthetic, real, self.extractor, most=self.most, seed=self.seed, fewest=fewest)
-        values: Tensor = overlap(both.ours, both.theirs, neighbours=self.neighbours)._asdict()[figure]
+        found = overlap(both.ours, both.theirs, neighbours=self.neighbours)
+        figures = {
+            "precise": found.precise,
+            "density": found.density,
+            "recalled": found.recalled,
+            "covered": found.covered,
+        }
+        values = figures[figure]
         if values.dtype == torch.bool:
             value, error = proportion(values)
         else:
