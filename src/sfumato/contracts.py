@@ -77,6 +77,7 @@ class ClassifierAttack(ABC):
     """One attacker of a classifier: how much like a training record does each candidate look, by its answers?"""
 
     panel: ClassVar[Literal["default", "full"]] = "default"
+    needs_shadows: ClassVar[bool] = False  # whether it learns from shadow classifiers
 
     @abstractmethod
     def score(self, exposed: Exposed) -> Tensor:

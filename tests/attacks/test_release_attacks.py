@@ -15,7 +15,7 @@ from sfumato.attacks.attribute_inference import AttributeInference
 from sfumato.attacks.gan_leaks import GanLeaks
 from sfumato.attacks.nearest_neighbour import NearestNeighbour
 from sfumato.statistics import densities
-from sfumato.statistics.densities import Waves, log_density_ratio, neighbour_distance, principal_axes
+from sfumato.statistics.densities import RandomFourierFeatures, log_density_ratio, neighbour_distance, principal_axes
 from sfumato.values import Images, Release
 
 ATTACKS = ("attribute-inference", "density-ratio", "domias", "gan-leaks", "nearest-neighbour")
@@ -120,7 +120,7 @@ def test_axes_waves_and_neighbours() -> None:
     torch.testing.assert_close(axes[:3].abs().diag(), torch.ones(3), atol=0.02, rtol=0)
     torch.testing.assert_close(centre, points.mean(0), atol=1e-4, rtol=0)
     assert principal_axes(points[:1].repeat(9, 1), most=3, draw=draw)[1].isfinite().all()
-    waves = Waves(6, count=20_000, width=4.0, draw=draw)(points[:20])
+    waves = RandomFourierFeatures(6, count=20_000, width=4.0, draw=draw)(points[:20])
     kernel = (-torch.cdist(points[:20], points[:20]).square() / (2 * 4.0**2)).exp()
     torch.testing.assert_close(waves @ waves.T, kernel, atol=0.05, rtol=0)
     assert neighbour_distance(torch.tensor([[0.0], [1.0], [3.0]]), most=3, draw=draw) == pytest.approx(1.0)

@@ -16,7 +16,7 @@ from sfumato import contracts
 from sfumato.auditing import audit, fixture, selfcheck
 from sfumato.auditing.canaries import REFERENCE, CanaryAudit, Claim, audit_choice, audit_shards, audit_sums
 from sfumato.auditing.lower_bounds import curve_margin, epsilon_lower_bound, epsilon_of, mu_lower_bound
-from sfumato.auditing.witness import independent_finding, normal_finding, sampling_finding
+from sfumato.auditing.observer import independent_finding, normal_finding, sampling_finding
 from sfumato.errors import UsageError
 from sfumato.privacy import GaussianSum, Noise, NoisyChoice, SeededNoise, ShardedAnswers, rows
 from sfumato.statistics.intervals import rate_bounds

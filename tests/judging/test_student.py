@@ -180,6 +180,6 @@ def test_no_release_and_too_small_a_release(tmp_path: Path) -> None:
 def test_a_lab_that_cannot_be_used_is_said_before_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     release = released(tmp_path, logits=True)
     (tmp_path / "r.lab").symlink_to(tmp_path / "elsewhere")
-    monkeypatch.setattr(bench, "train", lambda *_, **__: pytest.fail("trained for nothing"))
+    monkeypatch.setattr(bench, "student_logits", lambda *_, **__: pytest.fail("trained for nothing"))
     with pytest.raises(EnvironmentProblem):
         train_student(release, "digits", arch="small-cnn")

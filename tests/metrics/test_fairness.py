@@ -102,9 +102,9 @@ def test_the_bootstrap_knows_the_error_of_a_mean() -> None:
 
 def test_groups_are_dealt_anew_within_a_class() -> None:
     labels, groups = torch.arange(600) % 3, (torch.arange(600) % 3 == 0).long()
-    assert torch.equal(by_group.dealt_anew(groups, labels, torch.Generator().manual_seed(0)), groups)
+    assert torch.equal(by_group.shuffled_groups(groups, labels, torch.Generator().manual_seed(0)), groups)
     halves = torch.arange(600) // 300
-    dealt = by_group.dealt_anew(halves, labels, torch.Generator().manual_seed(0))
+    dealt = by_group.shuffled_groups(halves, labels, torch.Generator().manual_seed(0))
     assert not torch.equal(dealt, halves)
     assert torch.equal(dealt.bincount(), halves.bincount())
 

@@ -209,13 +209,13 @@ def test_profiles_are_the_lessons_of_their_names() -> None:
 def test_selection_by_synthetic_images_never_touches_real_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its choice is the same whatever the real images are, and is the best on the tenth that was kept."""
     real, synthetic, students = reference(), noise(200), []
-    whole = judging.teach
+    whole = judging.train_student
 
     def kept(*arguments: object, **named: object) -> torch.nn.Module:
         students.append(whole(*arguments, **named))
         return students[-1]
 
-    monkeypatch.setattr(judging, "teach", kept)
+    monkeypatch.setattr(judging, "train_student", kept)
     metric = dataclasses.replace(ONE, selection="synthetic", archs=("small-cnn",))
     score = metric(synthetic, real)
     metric(synthetic, Reference(noise(20), Images(real.test.pixels.flip(0), real.test.labels, real.test.classes)))

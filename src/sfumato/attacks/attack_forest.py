@@ -1,4 +1,4 @@
-"""Attack forest: a random forest learns on half of the candidates how the classifier answers its members."""
+"""Attack forest: a random forest learns on half of the candidates what logits members get."""
 
 from __future__ import annotations
 

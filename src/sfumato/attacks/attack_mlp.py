@@ -1,4 +1,4 @@
-"""Attack MLP: a perceptron learns on half of the candidates how the classifier answers its members."""
+"""Attack MLP: a perceptron learns on half of the candidates what logits members get."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Attribute inference (Fredrikson et al. 2015; Stadler et al. 2022): the label of a half-known record, by the release.
 
 The attacker knows the left half of a candidate, learns from the release alone how left halves go with labels, and
-guesses; that it guesses members better than other real images is leakage, for the rest is what a release is for.
+guesses; leakage is how much better it guesses for members than for other real images.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from sfumato.contracts import Attack
-from sfumato.statistics.densities import Waves, logistic, neighbour_distance
+from sfumato.statistics.densities import RandomFourierFeatures, logistic, neighbour_distance
 from sfumato.values import Images, Release
 
 
@@ -25,7 +25,7 @@ class AttributeInference(Attack):
     The regression sees random Fourier features, so that it can remember a half that it has met before.
     """
 
-    # Others are guessed well too, for that is what a release is good for; so even plain copies stand out but a little.
+    # Labels of other images are guessed well, too: that is the utility of a release. So even copies stand out little.
     floor_on_copies: ClassVar[float] = 0.7
 
     features: int = 1_000
@@ -41,15 +41,15 @@ class AttributeInference(Attack):
         # Released images may be all alike, so real ones that anyone may have set the scale.
         width = self.width * neighbour_distance(_left(population.pixels), most=1_000, draw=draw)
         known = _left(release.images.pixels[chosen])
-        waves = Waves(known.shape[1], count=self.features, width=width, draw=draw)
+        fourier = RandomFourierFeatures(known.shape[1], count=self.features, width=width, draw=draw)
         weights = logistic(
-            waves(known),
+            fourier(known),
             release.images.labels[chosen],
             classes=len(release.images.classes),
             decay=self.decay,
             rounds=self.rounds,
         )
-        logits = waves(_left(candidates.pixels)) @ weights
+        logits = fourier(_left(candidates.pixels)) @ weights
         return -F.cross_entropy(logits, candidates.labels, reduction="none").double()
 
 

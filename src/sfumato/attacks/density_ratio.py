@@ -1,4 +1,4 @@
-"""Density ratio (Sugiyama et al. 2012): who can tell release from population has learnt where the release is denser."""
+"""Density ratio (Sugiyama et al. 2012): a classifier of release against population finds where it is denser."""
 
 from __future__ import annotations
 
@@ -9,7 +9,13 @@ import torch
 from torch import Tensor
 
 from sfumato.contracts import Attack
-from sfumato.statistics.densities import MOST_FOR_AXES, Waves, logistic, neighbour_distance, principal_axes
+from sfumato.statistics.densities import (
+    MOST_FOR_AXES,
+    RandomFourierFeatures,
+    logistic,
+    neighbour_distance,
+    principal_axes,
+)
 from sfumato.values import Images, Release
 
 
@@ -17,10 +23,10 @@ from sfumato.values import Images, Release
 class DensityRatio(Attack):
     """The score is the log odds of "from the release" against "from the population", by logistic regression.
 
-    It sees random Fourier features of principal axes, narrow enough that a copied image can be known by heart.
+    It sees random Fourier features of principal axes, narrow enough to memorise a copied image.
     """
 
-    # What it knows by heart is limited by its features, and it sees a part of a large release only.
+    # What it can memorise is limited by its features, and it sees only a part of a large release.
     floor_on_copies: ClassVar[float] = 0.85
 
     axes: int = 60
@@ -38,11 +44,11 @@ class DensityRatio(Attack):
         centre, axes = principal_axes(both, most=self.axes, draw=draw)
         synthetic, real = ((side - centre) @ axes for side in sides)
         width = self.width * neighbour_distance(real, most=1_000, draw=draw)
-        waves = Waves(axes.shape[1], count=self.features, width=width, draw=draw)
-        rows = torch.cat([waves(synthetic), waves(real)])
+        fourier = RandomFourierFeatures(axes.shape[1], count=self.features, width=width, draw=draw)
+        rows = torch.cat([fourier(synthetic), fourier(real)])
         truth = torch.cat([torch.ones(len(synthetic)), torch.zeros(len(real))]).long()
         weights = logistic(rows, truth, classes=2, decay=self.decay, rounds=self.rounds)
-        odds = waves((candidates.unit().flatten(1) - centre) @ axes) @ weights
+        odds = fourier((candidates.unit().flatten(1) - centre) @ axes) @ weights
         return (odds[:, 1] - odds[:, 0]).double()
 
 

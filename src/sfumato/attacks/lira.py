@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -21,8 +22,10 @@ class Lira(ClassifierAttack):
 
     The means are the candidate's own. So is the variance from `own_variance` shadows on that side; with fewer it is
     pooled over candidates, each about its own mean. A candidate without shadows on a side gets the
-    mean and variance of everybody's there.
+    mean and variance of all candidates there.
     """
+
+    needs_shadows: ClassVar[bool] = True
 
     own_variance: int = 32  # in and out each: 64 shadows, where Carlini et al. see it pay
 
@@ -34,9 +37,10 @@ class Lira(ClassifierAttack):
         return self._log_density(target, shadows, trained) - self._log_density(target, shadows, ~trained)
 
     def _log_density(self, target: Tensor, shadows: Tensor, side: Tensor) -> Tensor:
-        counts, everybody = side.sum(0), shadows[side]
-        overall = everybody.var(correction=0)
-        mean = torch.where(counts > 0, (shadows * side).sum(0) / counts.clamp(min=1), everybody.mean())
+        counts = side.sum(0)
+        of_all = shadows[side]
+        overall = of_all.var(correction=0)
+        mean = torch.where(counts > 0, (shadows * side).sum(0) / counts.clamp(min=1), of_all.mean())
         squares = ((shadows - mean).square() * side).sum(0)
         freedom = (counts - 1).clamp(min=0)
         pooled = squares.sum() / freedom.sum() if freedom.any() else overall

@@ -1,8 +1,9 @@
-"""Shadow forest: a random forest learns from shadow classifiers how members are answered (Shokri et al. 2017)."""
+"""Shadow forest: a random forest learns from shadow classifiers what logits members get (Shokri et al. 2017)."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from torch import Tensor
 
@@ -13,7 +14,9 @@ from sfumato.values import Exposed
 
 @dataclass(frozen=True, slots=True)
 class ShadowForest(ClassifierAttack):
-    """Logits and loss of all shadows, with their memberships, teach one model, which then judges the target's."""
+    """One attack model is trained on the logits and losses of all shadows, and scores those of the target."""
+
+    needs_shadows: ClassVar[bool] = True
 
     by_size: bool = False  # logits from large to small, not class by class
     most: int = 20_000  # answers to learn from

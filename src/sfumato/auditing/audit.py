@@ -1,4 +1,4 @@
-"""Is our own implementation as private as it claims? A method is run on fixture data and held to its ledger.
+"""Is our own implementation as private as it claims? A method is run on fixture data and checked against its ledger.
 
 Record and replay on neighbours with the whole release compared byte by byte, the noise and the sampling against
 what was charged, canaries through the core in the method's own configuration and in one that shows more, and the
@@ -17,9 +17,9 @@ from typing import Literal
 from sfumato import contracts
 from sfumato.auditing import canaries, fixture
 from sfumato.auditing.canaries import CanaryAudit
-from sfumato.auditing.witness import (
+from sfumato.auditing.observer import (
     Finding,
-    Witness,
+    RunObserver,
     drawn_finding,
     independence_finding,
     noise_finding,
@@ -59,27 +59,27 @@ def audit_method(
     parts: Collection[str] = PARTS,
     kinds: Collection[str] | None = None,
 ) -> list[Finding]:
-    """Everything that can be found out about a method without private data.
+    """All findings about a method that need no private data.
 
     `settings` are hyperparameters beside those that make it small, `kinds` the neighbours to try (all of them).
     """
     if not (0 < epsilon < math.inf and 0.5 < confidence < 1):
         raise UsageError(f"Expected a finite epsilon > 0 and a confidence from 0.5 to 1, got {epsilon}, {confidence}.")
     with tempfile.TemporaryDirectory(prefix="sfumato-audit-") as folder:
-        bench = _Bench(Path(folder), name, epsilon, settings)
-        plan = plan_release(bench.job(bench.data))  # what is wrong with the request shows here
-        run = bench.record()
+        test_run = _TestRun(Path(folder), name, epsilon, settings)
+        plan = plan_release(test_run.job(test_run.data))  # raises if the request is wrong
+        run = test_run.record()
         if isinstance(run, Finding):
             return [run]
         found: list[Finding] = []
         if "replay" in parts:
-            found += bench.replay(run, kinds)
+            found += test_run.replay(run, kinds)
         if "noise" in parts:
-            found += [noise_finding(run.witness, run.charges), independence_finding(run.witness, run.charges)]
+            found += [noise_finding(run.observer, run.charges), independence_finding(run.observer, run.charges)]
         if "sampler" in parts:
-            found += sampling_findings(run.witness, run.charges)
+            found += sampling_findings(run.observer, run.charges)
         if "ledger" in parts:
-            found += [drawn_finding(run.witness, run.charges, run.begun), _accounted(run)]
+            found += [drawn_finding(run.observer, run.charges, run.begun), _accounted(run)]
         if "canaries" in parts:
             found += canary_findings(plan.mechanisms, confidence)
         return found
@@ -87,17 +87,17 @@ def audit_method(
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A recorded run: its release, what was charged and begun, and who saw it."""
+    """A recorded run: its release, what was charged and begun, and the observer's record."""
 
     release: Path
     charges: tuple[Charge, ...]
     begun: tuple[int, ...]
-    witness: Witness
+    observer: RunObserver
     recording: Recording
 
 
-class _Bench:
-    """A method made small, and a folder to run it in."""
+class _TestRun:
+    """A method with small settings, and a folder to run it in."""
 
     def __init__(self, folder: Path, name: str, epsilon: float, settings: tuple[tuple[str, str], ...]) -> None:
         self.folder, self.name, self.epsilon, self.runs = folder, name, epsilon, 0
@@ -121,45 +121,45 @@ class _Bench:
             reading=Reading(classes=fixture.CLASSES),
         )
 
-    def make(self, data: fixture.Records, witness: Witness) -> Path:
-        noise, tape = witness.pair()
+    def make(self, data: fixture.Records, observer: RunObserver) -> Path:
+        noise, tape = observer.pair()
         return make_release(self.job(data), self.folder / f"release{self.runs}", noise=noise, tape=tape)
 
     def record(self) -> Run | Finding:
-        """The run that all neighbours are compared with, or what kept it from ending."""
+        """The run that all neighbours are compared with, or a finding that says why it failed."""
         recording = Recording()
-        witness = Witness(*recording.recorder())
+        observer = RunObserver(*recording.recorder())
         try:
-            release = self.make(self.data, witness)
+            release = self.make(self.data, observer)
         except Exception as error:  # noqa: BLE001 - a method that fails on odd records says something about them
-            return Finding("same control flow", False, f"the run on the fixture failed: {_said(error)}")
+            return Finding("same control flow", False, f"the run on the fixture failed: {_message(error)}")
         ledger = Ledger(_budget(release), release.with_name(release.name + ".lab") / "ledger.jsonl")
         try:
             paid = [c.mechanism.rounds * c.mechanism.draws for c in ledger.charges]
             begun = tuple(p - ledger.unbegun(c) for p, c in zip(paid, ledger.charges, strict=True))
-            return Run(release, ledger.charges, begun, witness, recording)
+            return Run(release, ledger.charges, begun, observer, recording)
         finally:
             ledger.close()
 
     def replay(self, run: Run, kinds: Collection[str] | None) -> list[Finding]:
-        """The same answers on every neighbour: what else may differ? Nothing."""
+        """Replay the recorded answers on every neighbouring data set: nothing else may differ."""
         moved, flow, bytes_differ = dict[str, float](), list[str](), list[str]()
         too_far: list[str] = []
         known = fixture.neighbours(self.data)
         for kind in known if kinds is None else kinds:
             run.recording.violations.clear()
             run.recording.worst = 0.0
-            witness = Witness(*run.recording.player())
+            observer = RunObserver(*run.recording.player())
             try:
-                release = self.make(known[kind], witness)
-            except Exception as error:  # noqa: BLE001 - a crash on one of two neighbours tells them apart
-                flow.append(f"{kind}: {_said(error)}")
+                release = self.make(known[kind], observer)
+            except Exception as error:  # noqa: BLE001 - a crash on one of two neighbours distinguishes them
+                flow.append(f"{kind}: {_message(error)}")
                 continue
             violations = run.recording.violations
             moved[kind] = run.recording.worst
             too_far += [f"{kind}: {v}" for v in violations if not v.startswith("control flow")]
             flow += [f"{kind}: {v}" for v in violations if v.startswith("control flow")][:1]
-            flow += [f"{kind}: other questions"] if witness.flow != run.witness.flow else []
+            flow += [f"{kind}: other questions"] if observer.flow != run.observer.flow else []
             bytes_differ += [f"{kind}: {name}" for name in _differing(run.release, release)]
         most = max(moved.values(), default=0.0)
         tried = f"{len(moved)} neighbours"
@@ -182,7 +182,7 @@ def _budget(release: Path) -> Budget:
     return Budget(float("inf") if stated.epsilon is None else stated.epsilon, stated.delta)
 
 
-def _said(error: Exception) -> str:
+def _message(error: Exception) -> str:
     return f"{type(error).__name__}: {' '.join(str(error).split())}"
 
 
@@ -211,12 +211,12 @@ def _accounted(run: Run) -> Finding:
 
 
 def canary_findings(mechanisms: Sequence[Mechanism], confidence: float) -> list[Finding]:
-    """Canaries through the core: with the method's own mechanisms, and with louder ones that show more."""
+    """Canaries through the core: with the method's own mechanisms, and with less noise, where a bound is tighter."""
     sums = [m for m in mechanisms if isinstance(m, GaussianSum)]
     found = []
     if sums:
         own = [canaries.shortened(m) for m in sums]
-        louder = [canaries.loud(m) for m in sums if m.sampling < 1]
+        louder = [canaries.less_noisy(m) for m in sums if m.sampling < 1]
         found.append(_canaries("canaries, as planned", lambda: canaries.audit_sums(own, confidence=confidence)))
         found += (
             [_canaries("canaries, sampled", lambda: canaries.audit_sums(louder[:1], confidence=confidence))]
@@ -244,8 +244,10 @@ def reference_findings(confidence: float) -> list[Finding]:
 
 
 def _canaries(name: str, audit: Callable[[], CanaryAudit]) -> Finding:
-    """An alarm must ring three times: at a confidence of 0.999 each of its three bounds is wrong once in a thousand
-    runs, so that all three audits ring for nothing less than once in thirty million runs.
+    """A canary audit fails only if three runs of it fail.
+
+    At a confidence of 0.999 each of the three bounds is wrong once in a thousand runs, so that three false alarms in a
+    row happen less than once in thirty million audits.
     """
     for _ in range(3):
         seen = audit()

@@ -1,8 +1,8 @@
-"""One-run audits: thousands of canaries, each in the data or not by a coin, asked about through the real core.
+"""One-run audits: thousands of canaries, each in the data or not by a coin flip, queried through the real core.
 
 Every canary has a bin or a direction of its own, so one run is as many independent experiments as there are
-canaries (Steinke, Nasr and Jagielski 2023; scored as Gaussians, after Nasr et al. 2023). What is found out about
-them is a lower bound on epsilon, and the claim has to lie above it.
+canaries (Steinke, Nasr and Jagielski 2023; scored as Gaussians, after Nasr et al. 2023). How well presence can be
+guessed gives a lower bound on epsilon, and the claimed epsilon has to lie above it.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from sfumato.values import Spec
 DELTA = 1e-5
 COUNTED, LONG = 20_000, 2_000  # canaries in a histogram, and as rows that must be bounded
 STRETCH = 40.0  # how many times longer than the bound such a row is
-REFERENCE = (GaussianSum(rounds=4, noise_multiplier=1.0),)  # mu = 2: loud enough to be measured within 3 %
+REFERENCE = (GaussianSum(rounds=4, noise_multiplier=1.0),)  # mu = 2: large enough to be measured within 3 %
 MOST_ROUNDS = 48
 POINTS = 61  # of the claimed curve
 ALPHA = 1e-6
@@ -76,7 +76,7 @@ class CanaryAudit:
     assumption_free: float  # lower bound on epsilon whatever their law
     margin: float  # above zero: a point of the claimed curve is refuted
     normality: float
-    model_counts: bool  # where scores are not Gaussian by construction, the first bound is only told
+    model_counts: bool  # where scores are not Gaussian by construction, the first bound is only reported
     confidence: float
 
     @property
@@ -95,8 +95,8 @@ class CanaryAudit:
     @property
     def values(self) -> dict[str, Any]:
         """The numbers, as JSON can hold them."""
-        told = {name: None if value in (math.inf, -math.inf) else value for name, value in asdict(self).items()}
-        return {**told, "passed": self.passed}
+        values = {name: None if value in (math.inf, -math.inf) else value for name, value in asdict(self).items()}
+        return {**values, "passed": self.passed}
 
 
 class Canaries:
@@ -133,7 +133,7 @@ def audit_sums(
     """All rounds of calibrated sums, asked of canaries; another `noise` is for planting bugs."""
     source = Canaries(canaries or (COUNTED if ask == "histogram" else LONG), seed)
     private = PrivateImages.seal(source, Ledger(Budget(math.inf, DELTA)), noise=noise)
-    total, evidence, apart = np.zeros((3, source.spec.count))
+    total, evidence, differences = np.zeros((3, source.spec.count))
     before = None
     for mechanism in mechanisms:
         spread = mechanism.noise_multiplier or 0.0
@@ -142,12 +142,13 @@ def audit_sums(
             answer = _asked(query, ask, source.spec.count)
             total += answer * (mechanism.sampling / spread**2)
             evidence += _evidence(answer, mechanism.sampling, spread)
-            apart += 0 if before is None else -np.exp(-np.square(64 * (answer - before)))  # noise that is equal cancels
+            if before is not None:  # equal noise cancels in the difference of two answers
+                differences -= np.exp(-np.square(64 * (answer - before)))
             before = answer
     private.close()
     whole = all(mechanism.sampling == 1 for mechanism in mechanisms)
-    scores = _Scores(source.present, total, evidence, apart)
-    return scores.weighed(claim or Claim.of(mechanisms), confidence, gaussian=whole)
+    scores = _Scores(source.present, total, evidence, differences)
+    return scores.audit(claim or Claim.of(mechanisms), confidence, gaussian=whole)
 
 
 def _asked(query: Query, ask: str, count: int) -> Floats:
@@ -171,18 +172,18 @@ def _evidence(answer: Floats, rate: float, spread: float) -> Floats:
 
 @dataclass(frozen=True, slots=True)
 class _Scores:
-    """Three numbers for each canary: a weighted sum, which is Gaussian, the evidence that it was there, and how few of
-    its answers were equal to the one before: noise that is drawn once and used twice hides nothing of a difference.
+    """Three scores for each canary: a weighted sum of its answers, which is Gaussian; the log-likelihood ratio of
+    presence; and how few of its answers equal the previous one, because noise that is used twice cancels there.
     """
 
     present: NDArray[np.bool_]
     total: Floats
     evidence: Floats
-    apart: Floats
+    differences: Floats
 
-    def weighed(self, claim: Claim, confidence: float, *, gaussian: bool) -> CanaryAudit:
+    def audit(self, claim: Claim, confidence: float, *, gaussian: bool) -> CanaryAudit:
         totals = self.total[self.present], self.total[~self.present]
-        kinds = [(score[self.present], score[~self.present]) for score in (self.evidence, self.apart)]
+        kinds = [(score[self.present], score[~self.present]) for score in (self.evidence, self.differences)]
         error = (1 - confidence) / len(kinds)
         likely = normality(*totals)
         return CanaryAudit(
@@ -197,8 +198,8 @@ class _Scores:
         )
 
 
-class _Roll:
-    """A pupil who knows which canaries are in its shard and says so, as loudly as it is let."""
+class _Attendance:
+    """A pupil that knows which canaries are in its shard and answers so, with the largest row that is allowed."""
 
     def __init__(self, count: int) -> None:
         self.count = count
@@ -224,11 +225,11 @@ def audit_shards(
     noise: Noise | None = None,
     seed: int = 0,
 ) -> CanaryAudit:
-    """Each canary asks every time once whether it is there: for it, that is `rounds` answers and no more."""
+    """In each round one question per canary, whether it is present: `rounds` answers depend on any one record."""
     source = Canaries(canaries, seed)
     private = PrivateImages.seal(source, Ledger(Budget(math.inf, DELTA)), noise=noise)
     paid = replace(mechanism, rounds=mechanism.rounds * canaries)
-    teachers = private.teach(paid, purpose="canaries", pupil=_Roll(canaries))
+    teachers = private.teach(paid, purpose="canaries", pupil=_Attendance(canaries))
     teachers.learn(torch.zeros(1))
     rate, spread = 1 / mechanism.shards, mechanism.noise_multiplier or 0.0
     total, evidence = np.zeros((2, canaries))
@@ -238,7 +239,7 @@ def audit_shards(
         evidence += _evidence(answer, rate, spread)
     private.close()
     scores = _Scores(source.present, total, evidence, np.zeros(canaries))
-    return scores.weighed(claim or Claim.of([mechanism]), confidence, gaussian=mechanism.shards == 1)
+    return scores.audit(claim or Claim.of([mechanism]), confidence, gaussian=mechanism.shards == 1)
 
 
 class _Voters:
@@ -256,7 +257,7 @@ class _Voters:
 def audit_choice(
     mechanism: NoisyChoice, *, repeats: int = 1_500, confidence: float = 0.999, noise: Noise | None = None
 ) -> CanaryAudit:
-    """One choice made over and over on two neighbours: how often the same candidate wins bounds epsilon."""
+    """Repeat one choice on two neighbouring data sets: how often the same candidate wins bounds epsilon."""
     scores = torch.eye(mechanism.candidates)[[1, 0]] * STRETCH  # a vote for the second, for the first
 
     def wins(first_votes: bool) -> int:
@@ -268,16 +269,19 @@ def audit_choice(
 
     here, gone = wins(True), wins(False)
     error = (1 - confidence) / 4  # two rates, two directions
-    ways = ((here, gone), (repeats - gone, repeats - here))
-    bounds = [(rate_bounds(a, repeats, error=error)[0], rate_bounds(b, repeats, error=error)[1]) for a, b in ways]
+    bounds = []
+    for likely, unlikely in ((here, gone), (repeats - gone, repeats - here)):
+        low, _ = rate_bounds(likely, repeats, error=error)
+        _, high = rate_bounds(unlikely, repeats, error=error)
+        bounds.append((low, high))
     free = max(0.0, *(math.log(max(low, 1e-300) / high) for low, high in bounds))
     claimed = 1 / (mechanism.noise_multiplier or 1e-9)
     margin = max(low - math.exp(claimed) * high for low, high in bounds)
     return CanaryAudit(2 * repeats, claimed, free, free, margin, 0.0, False, confidence)
 
 
-def loud(mechanism: GaussianSum) -> GaussianSum:
-    """The same question in a form that an audit sees well: few rounds, large samples, little noise."""
+def less_noisy(mechanism: GaussianSum) -> GaussianSum:
+    """The same question with few rounds, large samples and little noise, where the audit's bound is tighter."""
     rounds = min(mechanism.rounds, 4)
     if mechanism.sampling == 1:
         return replace(mechanism, rounds=rounds, noise_multiplier=math.sqrt(rounds) / 2)
@@ -285,5 +289,5 @@ def loud(mechanism: GaussianSum) -> GaussianSum:
 
 
 def shortened(mechanism: GaussianSum) -> GaussianSum:
-    """The method's own question, at most so many rounds of it; the claim is then for these."""
+    """The method's own question, with at most `MOST_ROUNDS` rounds; the claim is then for these."""
     return replace(mechanism, rounds=min(mechanism.rounds, MOST_ROUNDS))

@@ -1,4 +1,4 @@
-"""What this machine has, and the known traps: versions, torch, torchvision, entropy, disk, memory, cores."""
+"""Checks of this machine: versions, torch, torchvision, entropy, disk, memory, cores, file locks."""
 
 from __future__ import annotations
 
@@ -29,72 +29,74 @@ NEEDED = (
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
-    """One thing looked at; `ok` None means worth knowing, not wrong."""
+class MachineCheck:
+    """One check of the machine; `ok` None means worth knowing, not wrong."""
 
     name: str
     ok: bool | None
     detail: str
 
 
-def examine() -> list[Finding]:
-    """Look at everything; nothing private is opened and nothing is changed."""
+def examine() -> list[MachineCheck]:
+    """Run all checks; nothing private is opened and nothing is changed."""
     return [_python(), *_packages(), _torchvision(), _entropy(), _disk(), _memory(), _locks()]
 
 
-def _python() -> Finding:
-    return Finding("python", sys.version_info >= (3, 11), f"{sys.version.split()[0]} (3.11 or newer is needed)")
+def _python() -> MachineCheck:
+    return MachineCheck("python", sys.version_info >= (3, 11), f"{sys.version.split()[0]} (3.11 or newer is needed)")
 
 
-def _packages() -> list[Finding]:
+def _packages() -> list[MachineCheck]:
     found = []
     for name in NEEDED:
         try:
-            found.append(Finding(name, True, version(name)))
+            found.append(MachineCheck(name, True, version(name)))
         except PackageNotFoundError:
-            found.append(Finding(name, False, f"missing; mend it with: pip install {name}"))
+            found.append(MachineCheck(name, False, f"missing; fix it with: pip install {name}"))
     return found
 
 
-def _torchvision() -> Finding:
+def _torchvision() -> MachineCheck:
     if importlib.util.find_spec("torchvision") is None:
-        return Finding("torchvision", True, "absent, as it should be: Sfumato does not use it")
+        return MachineCheck("torchvision", True, "absent, as it should be: Sfumato does not use it")
     try:
         importlib.import_module("torchvision")
     except (ImportError, RuntimeError, AttributeError) as error:
-        return Finding(
-            "torchvision", False, f"broken ({str(error).splitlines()[0]}); mend it: pip uninstall torchvision"
+        return MachineCheck(
+            "torchvision", False, f"broken ({str(error).splitlines()[0]}); fix it with: pip uninstall torchvision"
         )
-    return Finding("torchvision", None, "present and not needed")
+    return MachineCheck("torchvision", None, "present and not needed")
 
 
-def _entropy() -> Finding:
+def _entropy() -> MachineCheck:
     try:
-        return Finding("entropy", len(os.urandom(32)) == 32, "the operating system gives random bytes")
+        return MachineCheck("entropy", len(os.urandom(32)) == 32, "the operating system gives random bytes")
     except (OSError, NotImplementedError):
-        return Finding("entropy", False, "the operating system gives no random bytes: no noise can be drawn")
+        return MachineCheck("entropy", False, "the operating system gives no random bytes: no noise can be drawn")
 
 
-def _disk() -> Finding:
+def _disk() -> MachineCheck:
     free = shutil.disk_usage(Path.cwd()).free / 1e9
-    return Finding("disk", free > 2, f"{free:.1f} GB free here (2 GB or more is comfortable)")
+    return MachineCheck("disk", free > 2, f"{free:.1f} GB free here (2 GB or more is comfortable)")
 
 
-def _memory() -> Finding:
+def _memory() -> MachineCheck:
     gigabytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9
-    return Finding("memory", gigabytes > 4, f"{gigabytes:.1f} GB, {os.cpu_count()} cores (4 GB or more is comfortable)")
+    return MachineCheck(
+        "memory", gigabytes > 4, f"{gigabytes:.1f} GB, {os.cpu_count()} cores (4 GB or more is comfortable)"
+    )
 
 
-def _locks() -> Finding:
+def _locks() -> MachineCheck:
     import fcntl
 
     try:
         file = tempfile.TemporaryFile(dir=Path.cwd())  # noqa: SIM115 - closed below
     except OSError as error:
-        return Finding("locks", False, f"nothing can be written here ({error.strerror}); run in another folder")
+        return MachineCheck("locks", False, f"nothing can be written here ({error.strerror}); run in another folder")
     with file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            return Finding("locks", False, "this file system has no locks; run where it has, or ledgers could mix")
-    return Finding("locks", True, "files can be locked here")
+            return MachineCheck("locks", False, "this file system has no locks; run where it has, or ledgers could mix")
+    return MachineCheck("locks", True, "files can be locked here")

@@ -1,4 +1,4 @@
-"""Made-up pictures that audits run on, with every odd record that a leak may stumble over; nothing here is private."""
+"""Made-up pictures that audits run on, with unusual records that may expose a leak; nothing here is private."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 CLASSES = ("round", "square", "tall", "rare")
 SIDE, COUNT = 8, 64
-WHITE, BLACK, TWIN, CHECKER, RARE, NOBODY = 7, 11, 13, 17, 19, 23  # places of the odd records
+WHITE, BLACK, TWIN, CHECKER, RARE, NOBODY = 7, 11, 13, 17, 19, 23  # row numbers of the unusual records
 
 Pixels = NDArray[np.uint8]
 Labels = NDArray[np.int64]
@@ -38,7 +38,7 @@ class Records:
 
 
 def records() -> Records:
-    """Three kinds of picture with a little jitter, and the odd ones among them."""
+    """Three kinds of picture with a little jitter, and the unusual ones among them."""
     rng = np.random.default_rng(3)
     yy, xx = np.mgrid[:SIDE, :SIDE] - 3.5
     kinds = [yy**2 + xx**2 < 9, (abs(yy) < 3) & (abs(xx) < 3), abs(xx) < 1.5]

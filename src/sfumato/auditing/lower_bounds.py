@@ -1,9 +1,9 @@
-"""From scores of canaries that were in and canaries that were out to lower bounds on what a mechanism really leaks.
+"""Lower bounds on epsilon from the scores of canaries that were in the data and of canaries that were not.
 
-Two ways. Model-based: where scores are Gaussian, the distance of the two means in standard deviations bounds mu
-(Dong, Roth and Su 2022), and mu gives epsilon in closed form (Balle and Wang 2018). Assumption-free: a threshold
-found on one half of the scores is judged on the other by exact binomial intervals (Clopper and Pearson 1934), and
-held against every point of the claimed curve delta(epsilon), because one point hides most faults.
+There are two bounds. Model-based: where scores are Gaussian, the distance of the two means in standard deviations
+bounds mu (Dong, Roth and Su 2022), and mu gives epsilon in closed form (Balle and Wang 2018). Assumption-free: a
+threshold found on one half of the scores is judged on the other by exact binomial intervals (Clopper and Pearson
+1934), and compared with every point of the claimed curve delta(epsilon), because one point alone misses most faults.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ def mu_lower_bound(included: Floats, excluded: Floats, *, confidence: float) -> 
     """
     n, m = len(included), len(excluded)
     pooled = ((n - 1) * included.var(ddof=1) + (m - 1) * excluded.var(ddof=1)) / (n + m - 2)
-    apart = float(included.mean() - excluded.mean())
+    difference = float(included.mean() - excluded.mean())
     if pooled == 0:
-        return math.inf if apart > 0 else 0.0
-    distance = apart / math.sqrt(pooled)
+        return math.inf if difference > 0 else 0.0
+    distance = difference / math.sqrt(pooled)
     error = math.sqrt(1 / n + 1 / m + distance**2 / (2 * (n + m - 2)))
     return max(0.0, distance - float(stats.norm.ppf(confidence)) * error)
 

@@ -1,7 +1,7 @@
-"""A minute on this machine before private data is opened: does the core do here what its tests say it does?
+"""A minute on this machine before private data is opened: does the core behave here as in its tests?
 
-Everything runs on made-up data. Some checks are then repeated on a core that is broken on purpose, through a noise
-of its own and so for that check alone: a check that cannot fail says nothing.
+Everything runs on made-up data. Some checks are then repeated with a noise source that is broken on purpose, for that
+check alone, to show that the check can fail.
 """
 
 from __future__ import annotations
@@ -19,7 +19,14 @@ from torch import Tensor
 
 from sfumato.auditing.audit import audit_method, reference_findings
 from sfumato.auditing.canaries import REFERENCE, Claim, audit_sums
-from sfumato.auditing.witness import Finding, Witness, independent_finding, normal_finding, sampling_finding, verdict
+from sfumato.auditing.observer import (
+    Finding,
+    RunObserver,
+    independent_finding,
+    normal_finding,
+    sampling_finding,
+    verdict,
+)
 from sfumato.errors import BudgetExceeded
 from sfumato.privacy import (
     LATTICE_BITS,
@@ -41,7 +48,7 @@ CONFIDENCE = 0.999
 
 
 def selfcheck() -> list[Finding]:
-    """Look at everything that a guarantee rests on; nothing private is opened and nothing is left behind."""
+    """Check everything that the guarantee depends on; nothing private is opened and nothing is left behind."""
     found: list[Finding] = []
     for check in (_entropy, _noise, _independence, _lattice, _bounds, _sampler, _order, _ledger, _accountants):
         found.append(_tried(check))
@@ -74,9 +81,9 @@ class _Records:
 
 
 def _sealed(
-    source: _Records, *, epsilon: float = math.inf, ledger: Ledger | None = None, witness: Witness | None = None
+    source: _Records, *, epsilon: float = math.inf, ledger: Ledger | None = None, observer: RunObserver | None = None
 ) -> PrivateImages:
-    noise, tape = (witness or Witness()).pair()
+    noise, tape = (observer or RunObserver()).pair()
     return PrivateImages.seal(source, ledger or Ledger(Budget(epsilon, 1e-5)), noise=noise, tape=tape)
 
 
@@ -129,7 +136,7 @@ def _independence(make: Callable[[], Noise] = Noise) -> Finding:
         GaussianSum(rounds=12, noise_multiplier=3.0),
         GaussianSum(rounds=12, sampling=0.5, noise_multiplier=3.0),
     ):
-        private = _sealed(nobody, witness=Witness(make()))
+        private = _sealed(nobody, observer=RunObserver(make()))
         for charge in range(2):
             query = private.open(mechanism, purpose=f"independence {charge}")
             drawn.append([query(_wide, l2_bound=2.0).numpy() / 6.0 for _ in range(mechanism.rounds)])
@@ -137,7 +144,7 @@ def _independence(make: Callable[[], Noise] = Noise) -> Finding:
 
 
 def _lattice() -> Finding:
-    """Answers are whole numbers of steps, so that their digits say nothing."""
+    """Answers are whole numbers of lattice steps, so that their low-order bits leak nothing."""
     private = _sealed(_Records())
     answer = private.open(GaussianSum(noise_multiplier=5.0), purpose="lattice")(_flat, l2_bound=1.0)
     steps = answer.numpy() * 2.0**LATTICE_BITS * GaussianSum().draws
@@ -159,13 +166,13 @@ def _bounds() -> Finding:
     for name, row in rows.items():
         recording = Recording()
         for label, pair in ((0, recording.recorder()), (-1, recording.player())):
-            private = _sealed(_Records({5: (255, label)}), witness=Witness(*pair))
+            private = _sealed(_Records({5: (255, label)}), observer=RunObserver(*pair))
             answer = private.open(GaussianSum(noise_multiplier=5.0), purpose="rows").per_class(row, l2_bound=0.7)
             problems += [] if bool(torch.isfinite(answer).all()) else [f"{name} rows: an answer is not finite"]
         problems += [f"{name} rows: {v}" for v in recording.violations]
         worst = max(worst, recording.worst)
     if worst < 0.9:
-        problems.append("no record came near its bound, so this says nothing")
+        problems.append("no record came near its bound, so this check shows nothing")
     return verdict("bounded rows", problems, f"{worst:.4f} of the bound at most, {len(rows)} kinds of row", {})
 
 

@@ -1,4 +1,4 @@
-"""The idx files of MNIST and its kin, plain or gzipped, streamed block by block."""
+"""The idx files of MNIST and similar data sets, plain or gzipped, streamed block by block."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What lies at a path, told by names alone, so that exactly one reader feels responsible."""
+"""The layout of the data at a path, from file names alone, so that exactly one reader recognises it."""
 
 from __future__ import annotations
 

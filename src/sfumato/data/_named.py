@@ -51,7 +51,7 @@ class Named(ArrayRecords):
 
     @classmethod
     def places(cls) -> tuple[Path, ...]:
-        """The folders in which the files may lie."""
+        """The folders in which the files may be."""
         return tuple(cache() / spelling for spelling in _spellings(cls.called))
 
     @classmethod

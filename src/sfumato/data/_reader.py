@@ -86,5 +86,5 @@ def refuse_bad(bad: Sequence[tuple[str, str]], count: int, *, where: object) -> 
         raise DataError(
             f"Expected {count} readable images, got {len(bad)} bad: {shown}{more}.",
             where=where,
-            fix="mend or remove them, or pass --skip-bad to count them as absent records",
+            fix="repair or remove them, or pass --skip-bad to count them as absent records",
         )

@@ -1,4 +1,4 @@
-"""Records that are encoded images: one look at every header first, then pixels chunk by chunk."""
+"""Records that are encoded images: every header is read first, then pixels chunk by chunk."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ class DiskTree:
         path = self._inside(self._root / name)
         if not stat.S_ISREG(path.lstat().st_mode):  # opening a FIFO would wait for ever
             raise Unreadable("not a regular file")
-        # The file may be swapped between the look and the open: do not follow, do not wait, and look again.
+        # The file may be swapped between check and open: do not follow links, do not block, and check again.
         flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
         try:
             handle = os.open(path, flags)

@@ -1,4 +1,4 @@
-"""Folders of MNIST-style idx files: train-images-idx3-ubyte and its kin, gzipped or not."""
+"""Folders of MNIST-style idx files: train-images-idx3-ubyte and so on, gzipped or not."""
 
 from __future__ import annotations
 

@@ -135,7 +135,7 @@ def _columns(columns: list[str], label: str | None, place: str) -> tuple[int, in
 
 
 def _absent(listed: list[str], every: list[str]) -> dict[str, str]:
-    """Files that the table names and the folder does not list; told here, so that no such path is ever opened."""
+    """Files that the table names and the folder does not list, found here, so that no such path is ever opened."""
     outside = "a path that leaves the folder"
     return {
         name: outside if name.startswith("/") or ".." in name.split("/") else "the file is missing"

@@ -1,1 +1,1 @@
-"""What a release is worth and what it gives away, measured against real images on the lab side."""
+"""Utility, fidelity, privacy and fairness of a release, measured against real images on the lab side."""

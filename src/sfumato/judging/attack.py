@@ -1,8 +1,8 @@
-"""How much of its training records a release gives away to attackers; lab side, after the release is written."""
+"""Membership attacks on a release, with its real data at hand; lab side, after the release is written."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -11,45 +11,43 @@ import torch
 from torch import Tensor
 
 from sfumato import contracts
-from sfumato.contracts import Attack, Reading
+from sfumato.contracts import Attack, ClassifierAttack, Reading
 from sfumato.errors import DataError, NotApplicable, UsageError
 from sfumato.judging.attack_figures import draw_curves, draw_pairs
+from sfumato.judging.attack_table import attack_table
 from sfumato.judging.evaluate import reference_for
-from sfumato.judging.exposure import answered, attack_classifier
+from sfumato.judging.exposure import expose_trained, run_attacks
 from sfumato.judging.harmonic import add_harmonic_score
-from sfumato.judging.near_duplicates import Pairs, described, near_duplicates, without_twins
-from sfumato.judging.shadow import SHADOWED, shadow_lira
-from sfumato.lab.folder import NOTICE, Lab
+from sfumato.judging.near_duplicates import NEAR_DUPLICATES, Pairs, near_duplicates, without_copies
+from sfumato.judging.shadow import CLOSENESS, SHADOW_LIRA, Measure, closeness, measure_shadows, score_closeness
+from sfumato.lab.folder import Lab
 from sfumato.lab.scores import Entry, add_scores, read_scores
 from sfumato.progress import track
 from sfumato.release import read_release
 from sfumato.statistics.roc import Rate, area, epsilon_bound, rate_at
-from sfumato.training.student import Schedule, train, training_images
-from sfumato.values import Images, Reference, Release, Score
+from sfumato.training.student import Schedule, outputs, train, training_images, with_hard_labels
+from sfumato.values import Exposed, Images, Reference, Release, Score
 
 MOST_CANDIDATES, MOST_POPULATION = 2_000, 10_000
-FEWEST = 20  # candidates on either side, below which nothing can be said
-FALSE_ALARMS = (0.01, 0.001)
-DUPLICATES = "near-duplicates"
-LIMITS = (
-    "Every number here was measured on real records outside the ledger, so all of them are for the lab alone. "
-    "They are smoke alarms for copying and not a test of differential privacy: an attack that fails proves nothing."
-)
+FEWEST = 20  # candidates on either side, below which no rate can be estimated
+FALSE_POSITIVE_RATES = (0.01, 0.001)
+STUDENT_LOGITS = "student logits"
+SHADOW_IMAGES_SEEN = 60_000  # in the training of one shadow student: there are many of them
 
 
 @dataclass(frozen=True, slots=True)
 class Lineup:
-    """Candidates with the truth about them, and other real images."""
+    """Candidates of known membership, and other real images."""
 
     members: Images
     others: Images
     population: Images
-    twins: int  # test records left out, because they are training records too
+    copies: int  # test records left out, because they are training records too
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """The scores that an attacker gave to members and to others."""
+class AttackScores:
+    """The scores that an attack gave to members and to others."""
 
     members: Tensor
     others: Tensor
@@ -57,97 +55,113 @@ class Found:
     details: Mapping[str, Any]
 
 
+@dataclass(frozen=True, slots=True)
+class AttackPlan:
+    """Which attacks to run, by what they attack."""
+
+    on_release: tuple[str, ...]
+    on_student: tuple[str, ...]  # a classifier trained on the release
+    on_shadows: tuple[str, ...]  # the same, with classifiers trained on shadow releases
+    shadow_lira: bool  # the release itself, with shadow releases
+
+
+@dataclass
+class Results:
+    """Scores by attack, and the reasons of the attacks that do not apply."""
+
+    scores: dict[str, AttackScores]
+    left_out: dict[str, str]
+
+
 def attack_release(
     folder: Path | str,
     real: str,
     *,
-    reading: Reading | None = None,
-    attacks: tuple[str, ...] = (),
     panel: Literal["default", "full"] = "default",
+    attacks: tuple[str, ...] = (),
+    shadows: int = 16,
+    reading: Reading | None = None,
     public: str | None = None,
 ) -> list[Score]:
     """Attack the release in `folder` with its real data at hand; the results go to its lab folder.
 
-    Naming attacks runs those instead of a panel's. The full panel adds attacks on a classifier
-    that was trained on the release, and shadow releases, which take minutes.
+    `attacks` names attacks to run instead of a panel: any of `sfumato list attacks`, and `shadow-lira`. An attack on a
+    classifier attacks one that is trained on the release. The default panel attacks the released images alone; the
+    full panel runs every attack. Attacks with shadows fit the method `shadows` times on other records and take minutes;
+    where the method cannot be fitted again, they are left out, and the table says why.
     """
-    chosen = _chosen(attacks, panel)
+    plan = _plan(attacks, panel)
     release = read_release(Path(folder))
     reference = reference_for(release, real, reading or Reading(), public=public)
     lineup = _lineup(reference)
     lab = Lab.beside(release.path.absolute())
-    with lab:  # a lab that cannot be used, or a foreign table in it, is said before the work and not after
+    with lab:  # report an unusable lab folder, or a foreign table in it, before the work
         read_scores(lab.folder)
-    full = panel == "full" and not attacks
-    found = {
-        name: _scored(attack, release, lineup)
-        for name, attack in track(chosen.items(), what="attacks", total=len(chosen))
-    }
-    found |= _on_student(release.images, lineup) if full else {}
-    left_out: dict[str, str] = {}
-    if full or SHADOWED in attacks:
-        try:
-            shadowed = shadow_lira(release, reference)
-            found[SHADOWED] = Found(shadowed.members, shadowed.others, {}, shadowed.details)
-        except NotApplicable as reason:
-            left_out[SHADOWED] = reason.what
+    results = Results({}, {})
+    for name in track(plan.on_release, what="attacks", total=len(plan.on_release)):
+        results.scores[name] = _attack_images(contracts.find("attacks", name)(), release, lineup)
+    if plan.on_student:
+        _attack_student(plan.on_student, release.images, lineup, results)
+    if plan.on_shadows or plan.shadow_lira:
+        _attack_with_shadows(plan, release, reference, shadows, results)
     duplicates, pairs = near_duplicates(release, reference)
-    entries = [Entry(_judged(name, f, release), name, "privacy", f.settings) for name, f in found.items()]
-    entries.append(Entry(duplicates, DUPLICATES, "privacy"))
+    entries = [
+        Entry(_score(name, found, release), name, "privacy", found.settings) for name, found in results.scores.items()
+    ]
+    entries.append(Entry(duplicates, NEAR_DUPLICATES, "privacy"))
     with lab:
-        _keep(lab, entries, found, pairs, left_out)
-        together = add_harmonic_score(lab)
-    return [*(entry.score for entry in entries), *([together] if together and not attacks else [])]
+        _write(lab, entries, results, pairs)
+        harmonic = add_harmonic_score(lab)
+    scores = [entry.score for entry in entries]
+    if harmonic is not None and not attacks:
+        scores.append(harmonic)
+    return scores
 
 
-def _keep(lab: Lab, entries: list[Entry], found: dict[str, Found], pairs: Pairs, left_out: dict[str, str]) -> None:
-    add_scores(lab, entries, judged_on="training records against test records", left_out=left_out)
-    lab.write("attacks.md", _table([entry.score for entry in entries], left_out))
-    if found:
-        draw_curves({name: (f.members, f.others) for name, f in found.items()}, lab.folder / "attacks.png")
+def _write(lab: Lab, entries: list[Entry], results: Results, pairs: Pairs) -> None:
+    add_scores(lab, entries, judged_on="training records against test records", left_out=results.left_out)
+    scores = [entry.score for entry in entries]
+    lab.write("attacks.md", attack_table(scores, results.left_out, FALSE_POSITIVE_RATES))
+    if results.scores:
+        curves = {name: (found.members, found.others) for name, found in results.scores.items()}
+        draw_curves(curves, lab.folder / "attacks.png")
     draw_pairs(pairs, lab.folder / "near_duplicates.png")
 
 
-def _on_student(released: Images, lineup: Lineup) -> dict[str, Found]:
-    """What a classifier gives away that learnt from the release alone: no more than the release, if all is well."""
-    images = training_images(released)
-    lesson = Schedule.short("small-cnn", soft=images.logits is not None)
-    student = train(images, lesson, seed=0, what="a classifier to attack")
-    exposed = answered(student, lineup.members, lineup.others)
-    told = {"target": "a classifier trained on the release"}
-    return {
-        f"student-{name}": Found(scores[exposed.members], scores[~exposed.members], asdict(lesson), told)
-        for name, scores in attack_classifier(exposed).items()
-    }
-
-
-def _chosen(named: tuple[str, ...], panel: str) -> dict[str, Attack]:
-    """The attacks to run; those on classifiers are another command's."""
+def _plan(named: tuple[str, ...], panel: str) -> AttackPlan:
     if panel not in ("default", "full"):
         raise UsageError(f"Expected the panel default or full, got {panel!r}.")
-    on_releases = {
-        name: kind for name in contracts.names("attacks") if issubclass(kind := contracts.find("attacks", name), Attack)
-    }
+    known = {name: contracts.find("attacks", name) for name in contracts.names("attacks")}
     for name in named:
-        if name not in (*on_releases, SHADOWED):
-            known = ", ".join((*on_releases, SHADOWED))
+        if name not in (*known, SHADOW_LIRA):
             raise UsageError(
-                f"Expected one of the attacks on a release {known}; got {name!r}.",
+                f"Expected one of the attacks {', '.join((*known, SHADOW_LIRA))}; got {name!r}.",
                 fix="run `sfumato list attacks` to see what there is",
             )
-    wanted = named or [name for name, kind in on_releases.items() if panel in ("full", kind.panel)]
-    return {name: on_releases[name]() for name in wanted if name != SHADOWED}
+    if named:
+        wanted = [name for name in named if name != SHADOW_LIRA]
+    elif panel == "full":
+        wanted = list(known)
+    else:
+        wanted = [name for name, kind in known.items() if issubclass(kind, Attack) and kind.panel == "default"]
+    on_classifier = [name for name in wanted if issubclass(known[name], ClassifierAttack)]
+    return AttackPlan(
+        on_release=tuple(name for name in wanted if issubclass(known[name], Attack)),
+        on_student=tuple(name for name in on_classifier if not known[name].needs_shadows),
+        on_shadows=tuple(name for name in on_classifier if known[name].needs_shadows),
+        shadow_lira=SHADOW_LIRA in named if named else panel == "full",
+    )
 
 
 def _lineup(real: Reference) -> Lineup:
-    """As many members as others, drawn at random; the test records that are left are the population."""
+    """As many members as others, drawn at random; the remaining test records are the population."""
     if real.test is None:
         raise NotApplicable(
             "Expected a data set with a test split, because an attack is judged on records that were not trained on.",
             fix="give the data set with its test split, or one where you have kept some records from the release",
         )
     draw = torch.Generator().manual_seed(0)
-    fresh = without_twins(real.test, real.train)
+    fresh = without_copies(real.test, real.train)
     fresh = fresh[torch.randperm(len(fresh), generator=draw)]
     count = min(MOST_CANDIDATES, len(real.train), len(fresh) // 2)
     if count < FEWEST:
@@ -162,23 +176,94 @@ def _lineup(real: Reference) -> Lineup:
     )
 
 
-def _scored(attack: Attack, release: Release, lineup: Lineup) -> Found:
-    """Members and others in one call, so that what an attacker learns is learnt once."""
-    ins, outs = lineup.members, lineup.others
-    both = Images(torch.cat([ins.pixels, outs.pixels]), torch.cat([ins.labels, outs.labels]), ins.classes)
+def _attack_images(attack: Attack, release: Release, lineup: Lineup) -> AttackScores:
+    """Score members and others in one call, so that an attack that fits a model fits it once."""
+    members, others = lineup.members, lineup.others
+    both = Images(
+        torch.cat([members.pixels, others.pixels]), torch.cat([members.labels, others.labels]), members.classes
+    )
     scores = attack.score(release, both, population=lineup.population)
-    details = {"test_records_also_in_training": lineup.twins}
-    return Found(scores[: len(ins)], scores[len(ins) :], asdict(attack), details)  # type: ignore[call-overload]
+    return AttackScores(
+        members=scores[: len(members)],
+        others=scores[len(members) :],
+        settings=asdict(attack),  # type: ignore[call-overload]
+        details={"test_records_also_in_training": lineup.copies},
+    )
 
 
-def _judged(name: str, found: Found, release: Release) -> Score:
+def _attack_student(names: tuple[str, ...], released: Images, lineup: Lineup, results: Results) -> None:
+    """Attack a classifier that is trained on the release alone."""
+    images = training_images(released)
+    lesson = Schedule.short("small-cnn", soft=images.logits is not None)
+    student = train(images, lesson, seed=0, what="a classifier to attack")
+    exposed = expose_trained(student, lineup.members, lineup.others)
+    _attack_exposed(names, exposed, lesson, {}, results)
+
+
+def _attack_with_shadows(plan: AttackPlan, release: Release, real: Reference, shadows: int, results: Results) -> None:
+    """Fit the method on shadow data sets once, for all attacks that compare with shadow releases.
+
+    The target of an attack on a classifier is trained like the shadow classifiers: with the labels of as many
+    released images.
+    """
+    lesson = Schedule.short("small-cnn", loss="labels", images_seen=SHADOW_IMAGES_SEEN)
+
+    def student_logits(released: Images, candidates: Images) -> Tensor:
+        student = train(with_hard_labels(released), lesson, seed=0, what="a classifier of a shadow release")
+        return outputs(student, candidates.pixels)
+
+    measures: dict[str, Measure] = {}
+    if plan.shadow_lira:
+        measures[CLOSENESS] = closeness
+    if plan.on_shadows:
+        measures[STUDENT_LOGITS] = student_logits
+    try:
+        study = measure_shadows(release, real, measures, shadows=shadows)
+    except NotApplicable as reason:
+        skipped = [_student_name(name) for name in plan.on_shadows]
+        if plan.shadow_lira:
+            skipped.append(SHADOW_LIRA)
+        results.left_out.update(dict.fromkeys(skipped, reason.what))
+        return
+    if plan.on_shadows:
+        exposed = Exposed(
+            logits=study.target[STUDENT_LOGITS],
+            labels=study.candidates.labels,
+            members=study.members,
+            shadow_logits=study.shadows[STUDENT_LOGITS],
+            shadow_members=study.shadow_members,
+        )
+        _attack_exposed(plan.on_shadows, exposed, lesson, study.details, results)
+    if plan.shadow_lira:
+        found = score_closeness(study)
+        results.scores[SHADOW_LIRA] = AttackScores(found.members, found.others, {}, found.details)
+
+
+def _attack_exposed(
+    names: tuple[str, ...], exposed: Exposed, lesson: Schedule, details: Mapping[str, Any], results: Results
+) -> None:
+    found, left_out = run_attacks(exposed, names)
+    details = {"target": "a classifier trained on the release", **details}
+    for name, scores in found.items():
+        results.scores[_student_name(name)] = AttackScores(
+            scores[exposed.members], scores[~exposed.members], asdict(lesson), details
+        )
+    results.left_out.update({_student_name(name): reason for name, reason in left_out.items()})
+
+
+def _student_name(attack: str) -> str:
+    """The name of a score: the same attack on another classifier would have another."""
+    return f"student-{attack}"
+
+
+def _score(name: str, found: AttackScores, release: Release) -> Score:
     members, others = found.members, found.others
     guarantee = release.certificate["guarantee"]
     value, error = area(members, others)
-    rates = [rate_at(members, others, false_alarms=share) for share in FALSE_ALARMS]
+    rates = [rate_at(members, others, false_alarms=rate) for rate in FALSE_POSITIVE_RATES]
     bound = epsilon_bound(members, others, delta=guarantee["delta"])
     claimed = guarantee["epsilon"]
-    told = {
+    details = {
         "members": len(members),
         "others": len(others),
         "rates": [asdict(rate) for rate in rates],
@@ -192,7 +277,7 @@ def _judged(name: str, found: Found, release: Release) -> Score:
         **found.details,
     }
     parts = tuple(_part(name, rate, len(members)) for rate in rates)
-    return Score(f"attack-{name}", value, error, higher_is_better=False, seeds=(0,), details=told, parts=parts)
+    return Score(f"attack-{name}", value, error, higher_is_better=False, seeds=(0,), details=details, parts=parts)
 
 
 def _part(name: str, rate: Rate, count: int) -> Score:
@@ -204,52 +289,3 @@ def _part(name: str, rate: Rate, count: int) -> Score:
         higher_is_better=False,
         details=asdict(rate),
     )
-
-
-def _table(scores: list[Score], left_out: dict[str, str]) -> str:
-    head = [
-        "attack",
-        "AUC",
-        *(f"TPR at {100 * share:g} % FPR" for share in FALSE_ALARMS),
-        "epsilon at least",
-        "epsilon claimed",
-        "above the claim",
-    ]
-    attacks = [score for score in scores if score.name != DUPLICATES]
-    body = [_cells(score) for score in attacks]
-    (duplicates,) = (score for score in scores if score.name == DUPLICATES)
-    lines = [NOTICE, LIMITS, "", _row(head), _row(["---"] * len(head)), *map(_row, body), ""]
-    if attacks:
-        told = attacks[0].details
-        lines.append(
-            "AUC with its standard error, rates with 95 % intervals, "
-            f"epsilon at {100 * told['confidence']:g} % confidence and delta {told['claimed_delta']:g}; "
-            f"so many candidates cannot show an epsilon above {told['largest_measurable_epsilon']:.2f}."
-        )
-    if any("*" in cell for cells in body for cell in cells):
-        lines.append("\\* Too few records that are no members to measure that: the rate is at no false alarm at all.")
-    lines += ["", f"Near duplicates: {described(duplicates)}", ""]
-    lines += [f"Left out: {name}, because: {reason}" for name, reason in left_out.items()]
-    return "\n".join(lines) + "\n"
-
-
-def _cells(score: Score) -> list[str]:
-    told = score.details
-    rates = [
-        f"{100 * rate['value']:.1f} % ({100 * rate['low']:.1f} to {100 * rate['high']:.1f})"
-        + ("" if rate["measurable"] else " \\*")
-        for rate in told["rates"]
-    ]
-    claimed = "none: not private" if told["claimed_epsilon"] is None else f"{told['claimed_epsilon']:.3f}"
-    return [
-        score.name.removeprefix("attack-"),
-        f"{score.value:.3f} ± {score.standard_error:.3f}",
-        *rates,
-        f"{told['epsilon_lower_bound']:.3f}",
-        claimed,
-        "YES" if told["above_claim"] else "no",
-    ]
-
-
-def _row(cells: Iterable[str]) -> str:
-    return "| " + " | ".join(cells) + " |"

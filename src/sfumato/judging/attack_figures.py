@@ -18,7 +18,7 @@ LEAST_STEP, LEAST_WIDTH = 56, 320  # pixels that the words need
 
 
 def draw_curves(scores: dict[str, tuple[Tensor, Tensor]], path: Path) -> None:
-    """A curve for each attack; both axes are logarithmic, for what matters happens at few false alarms."""
+    """A curve for each attack; both axes are logarithmic, because low false positive rates matter most."""
     figure = Figure(figsize=(6.5, 6), layout="constrained")
     figure.suptitle("Attacks on the release (lab only)", color=ALARM)
     axes = figure.subplots()

@@ -1,4 +1,4 @@
-"""What is a release worth: a panel of metrics against real images; lab side, after the release is written."""
+"""Evaluate a release: a panel of metrics against real images; lab side, after the release is written."""
 
 from __future__ import annotations
 
@@ -37,15 +37,15 @@ def evaluate_release(
     """Score the release in `folder` against the real data; the results go to its lab folder.
 
     Metrics that are named are all computed; of a panel, those that these images do not allow are left out, which
-    the table says. Public images, where the release was made from some, show how far it has come from them;
-    `group` names the column of a protected attribute, `profile` how classifiers are taught, `extractor` the network
+    the table says. Public images, where the release was made from some, are compared with it, too;
+    `group` names the column of a protected attribute, `profile` how classifiers are trained, `extractor` the network
     whose features fidelity is measured with.
     """
     release = read_release(Path(folder))
     provide_weights(extractor)
     judges = panel_of(panel, metrics, profile=profile, extractor=extractor)
     lab = Lab.beside(release.path.absolute())
-    read_scores(lab.folder)  # a foreign table is refused before the work and not after
+    read_scores(lab.folder)  # refuse a foreign table before the work
     reference = reference_for(release, real, reading or Reading(), public=public, group=group)
     with lab:
         side_by_side(reference.held_out, release.images, lab.folder / "real_vs_synthetic.png")
@@ -59,11 +59,14 @@ def evaluate_release(
             if metrics:
                 raise
             left_out[name] = reason.what
-        with lab:  # what is known is on disk at once: a panel may take long and be stopped
+        with lab:  # after each metric: a panel may take long and be stopped
             add_scores(lab, entries, judged_on=judged_on(reference), left_out=left_out)
     with lab:
-        together = add_harmonic_score(lab)
-    return [*(entry.score for entry in entries), *([together] if together and not metrics else [])]
+        harmonic = add_harmonic_score(lab)
+    scores = [entry.score for entry in entries]
+    if harmonic is not None and not metrics:
+        scores.append(harmonic)
+    return scores
 
 
 def panel_of(panel: Panel, named: tuple[str, ...] = (), **settings: str) -> dict[str, Metric]:
@@ -85,7 +88,7 @@ def judged_on(reference: Reference) -> str:
 def reference_for(
     release: Release, real: str, reading: Reading, *, public: str | None = None, group: str | None = None
 ) -> Reference:
-    """Real images in the release's shape; a mismatch of classes is refused rather than guessed at."""
+    """Real images in the release's shape; a mismatch of shape or classes is refused."""
     facts = release.certificate["public"]
     square = facts["height"] if facts["height"] == facts["width"] else None
     mode: Literal["grey", "colour"] = "grey" if facts["channels"] == 1 else "colour"

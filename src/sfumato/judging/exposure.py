@@ -1,6 +1,8 @@
-"""How much a classifier gives away about the records that trained it: target, shadows, attacks; lab side."""
+"""Membership inference against a classifier: train the target and its shadows, run the attacks; lab side."""
 
 from __future__ import annotations
+
+from collections.abc import Iterable
 
 import torch
 from torch import Tensor, nn
@@ -13,14 +15,14 @@ from sfumato.training.student import Schedule, outputs, train
 from sfumato.values import Exposed, Images
 
 BINS = 15
-LEAST_LOSS = 1e-8  # a surer classifier is not told apart: the logarithm of the loss has no lower end
+LEAST_LOSS = 1e-8  # smaller losses count as equal: the logarithm of the loss has no lower bound
 
 
 def expose(members: Images, others: Images, lesson: Schedule, *, shadows: int = 8, seed: int = 0) -> Exposed:
-    """A target trained on all members, shadows trained on random halves, and what they say about candidates.
+    """Train a target on all members and shadows on random halves of all records; their logits on the candidates.
 
-    Candidates are as many members as others. Shadows come in pairs that share the records out between them, so
-    that an even number of them has every candidate in half of the shadows and out of the other half.
+    Candidates are as many members as others. Shadows come in pairs: the second is trained on the records that the
+    first is not. So with an even number of shadows, each candidate has trained exactly half of them.
     """
     _check(members, others, shadows)
     draw = torch.Generator().manual_seed(seed)
@@ -31,54 +33,77 @@ def expose(members: Images, others: Images, lesson: Schedule, *, shadows: int = 
     pool = _joined(members, others)
     target = train(members, lesson, seed=seed, what="target")
     halves = _halves(len(pool), shadows, draw)  # (m, pool)
-    said = [outputs(target, pool.pixels[candidates])]
+    logits = outputs(target, pool.pixels[candidates])
+    shadow_logits = torch.empty(shadows, *logits.shape, dtype=logits.dtype)
     for number, half in enumerate(halves):
         shadow = train(pool.rows(half), lesson, seed=seed + 1 + number, what=f"shadow {number + 1}")
-        said.append(outputs(shadow, pool.pixels[candidates]))
+        shadow_logits[number] = outputs(shadow, pool.pixels[candidates])
     return Exposed(
-        logits=said[0],
+        logits=logits,
         labels=pool.labels[candidates],
         members=candidates < len(members),
-        shadow_logits=torch.stack(said)[1:],
+        shadow_logits=shadow_logits,
         shadow_members=halves[:, candidates],
     )
 
 
-def answered(classifier: nn.Module, members: Images, others: Images) -> Exposed:
-    """What a finished classifier says about members and others; it has no shadows."""
-    said = outputs(classifier, torch.cat([members.pixels, others.pixels]))
+def expose_trained(classifier: nn.Module, members: Images, others: Images) -> Exposed:
+    """The logits of a trained classifier on members and others; there are no shadow classifiers."""
+    logits = outputs(classifier, torch.cat([members.pixels, others.pixels]))
     labels = torch.cat([members.labels, others.labels])
-    none = torch.empty(0, *said.shape)
-    return Exposed(said, labels, torch.arange(len(labels)) < len(members), none, torch.empty(0, len(labels)).bool())
+    return Exposed(
+        logits=logits,
+        labels=labels,
+        members=torch.arange(len(labels)) < len(members),
+        shadow_logits=torch.empty(0, *logits.shape),
+        shadow_members=torch.empty(0, len(labels)).bool(),
+    )
 
 
 def attack_classifier(exposed: Exposed, *, attacks: tuple[str, ...] = ()) -> dict[str, Tensor]:
-    """The scores of the named attacks, or of all; those that these answers do not allow are left out."""
-    scores = {}
-    for name in attacks or contracts.names("attacks"):
-        attack = contracts.find("attacks", name)
-        if issubclass(attack, ClassifierAttack):
-            try:
-                scores[name] = attack().score(exposed)
-            except NotApplicable:
-                continue
-        elif attacks:
+    """The scores of the named attacks, or of all; attacks that do not apply to these logits are left out."""
+    for name in attacks:
+        if not issubclass(contracts.find("attacks", name), ClassifierAttack):
             raise UsageError(f"Expected attacks on a classifier, got {name}, which attacks a release.")
+    scores, _ = run_attacks(exposed, attacks or classifier_attacks())
     return scores
+
+
+def classifier_attacks() -> tuple[str, ...]:
+    """The names of all attacks on a classifier."""
+    return tuple(
+        name for name in contracts.names("attacks") if issubclass(contracts.find("attacks", name), ClassifierAttack)
+    )
+
+
+def run_attacks(exposed: Exposed, names: Iterable[str]) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """The scores of these attacks by name, and for each that does not apply the reason."""
+    scores: dict[str, Tensor] = {}
+    left_out: dict[str, str] = {}
+    for name in names:
+        try:
+            scores[name] = contracts.find("attacks", name)().score(exposed)
+        except NotApplicable as reason:
+            left_out[name] = reason.what
+    return scores, left_out
 
 
 def membership_probability(exposed: Exposed) -> Tensor:
     """The share of members among the candidates whose loss is in the same of 15 bins on a log scale.
 
-    As TensorFlow Privacy's privacy risk score (Song and Mittal 2021): each side counts as a fraction of itself, and a
-    candidate counts in its own bin, so this describes a candidate's risk and is no attack. A bin that is empty
-    says 0.5.
+    This is the privacy risk score of TensorFlow Privacy (Song and Mittal 2021). Members and others each count as a
+    fraction of their number. A candidate counts in its own bin, so this describes risk and is not an attack. An empty
+    bin has the value 0.5.
     """
     loss = (-log_probability(exposed.logits, exposed.labels)).clamp(min=LEAST_LOSS).log()
     width = (loss.max() - loss.min()) / BINS
-    bins = ((loss - loss.min()) / width).long().clamp(max=BINS - 1) if width > 0 else torch.zeros_like(exposed.labels)
-    ins, outs = (_shares(bins[side]) for side in (exposed.members, ~exposed.members))
-    return torch.where(ins + outs > 0, ins / (ins + outs), 0.5)[bins]
+    if width > 0:
+        bins = ((loss - loss.min()) / width).long().clamp(max=BINS - 1)
+    else:
+        bins = torch.zeros_like(exposed.labels)
+    of_members, of_others = _shares(bins[exposed.members]), _shares(bins[~exposed.members])
+    both = of_members + of_others
+    return torch.where(both > 0, of_members / both, 0.5)[bins]
 
 
 def _shares(bins: Tensor) -> Tensor:
@@ -100,7 +125,7 @@ def _check(members: Images, others: Images, shadows: int) -> None:
     if shadows < 0:
         raise UsageError(f"Expected 0 or more shadows, got {shadows}.")
     if not len(members) or not len(others):
-        raise DataError(f"Expected members and others to tell apart, got {len(members)} and {len(others)}.")
+        raise DataError(f"Expected members and others, got {len(members)} and {len(others)}.")
     if members.pixels.shape[1:] != others.pixels.shape[1:] or members.classes != others.classes:
         raise DataError("Expected members and others of one shape and with the same classes, got two kinds.")
     if (members.logits is None) != (others.logits is None):
@@ -108,6 +133,8 @@ def _check(members: Images, others: Images, shadows: int) -> None:
 
 
 def _joined(first: Images, second: Images) -> Images:
-    pixels, labels = torch.cat([first.pixels, second.pixels]), torch.cat([first.labels, second.labels])
-    soft = None if first.logits is None or second.logits is None else torch.cat([first.logits, second.logits])
-    return Images(pixels, labels, first.classes, soft)
+    logits = None
+    if first.logits is not None and second.logits is not None:
+        logits = torch.cat([first.logits, second.logits])
+    pixels = torch.cat([first.pixels, second.pixels])
+    return Images(pixels, torch.cat([first.labels, second.labels]), first.classes, logits)

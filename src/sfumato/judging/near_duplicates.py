@@ -1,4 +1,4 @@
-"""Near duplicates: released images nearer to a training image than test images are, and what chance makes of it."""
+"""Near duplicates: released images nearer to a training image than test images are, and whether chance explains it."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ from sfumato.statistics.densities import principal_axes
 from sfumato.statistics.distances import CHUNK_BYTES, to_nearest
 from sfumato.values import Images, Reference, Release, Score
 
+NEAR_DUPLICATES = "near-duplicates"
 QUANTILE = 0.001  # of the distances from test images to their nearest training image
 ALARM = 1e-6  # chance below which a release is flagged
 MOST = 10_000  # images on either side that are compared with the whole of the training records
 SHOWN = 10
-AXES = 64  # along which distances are looked at first
+AXES = 64  # principal axes along which distances are bounded first
 FIRST = 200  # images whose distances are taken at once
-SLACK = 1e-3  # rounding of the distances along the axes
+SLACK = 1e-3  # allowance for rounding of the distances along the axes
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,23 +37,25 @@ class Pairs:
 def near_duplicates(release: Release, real: Reference, *, seed: int = 0) -> tuple[Score, Pairs]:
     """The share of released images that are near duplicates, and the nearest pairs.
 
-    Were the release as far from the training images as fresh real images are, then the share below the k-th
-    smallest of M test distances would be Beta(k, M + 1 - k), and the count among n beta-binomial: an exact test.
+    If released images were as far from the training images as test images are, the share below the k-th smallest of
+    M test distances would be Beta(k, M + 1 - k) distributed, and the count among n images beta-binomial: an exact
+    test.
     """
     if real.test is None:
         raise DataError("Expected test images to compare near duplicates with, got none.")
     draw = torch.Generator().manual_seed(seed)
-    kept, twins = without_twins(real.train, real.test), without_twins(real.test, real.train)
-    if not len(kept) or len(twins) < 2:
+    kept = without_copies(real.train, real.test)
+    fresh_rows = without_copies(real.test, real.train)
+    if not len(kept) or len(fresh_rows) < 2:
         raise DataError("Expected test images that are not training images too, got none.")
     train = real.train.pixels[kept].flatten(1).float() / 255
     _, axes = principal_axes(train, most=AXES, draw=draw)
-    fresh = real.test.pixels[_some(twins, draw)]
+    fresh = real.test.pixels[_some(fresh_rows, draw)]
     rank = max(1, math.ceil(QUANTILE * len(fresh)))
     usual = small_distances(fresh, train, axes, rank=rank).sort().values
     threshold = float(usual[rank - 1])
     subsets = [images for images in (release.images, release.images.transfer) if images is not None]
-    # so many of each, because a large subset must not hide copies in a small one
+    # As many of each subset, because a large one must not hide copies in a small one.
     chosen = torch.cat([images.pixels[_some(torch.arange(len(images)), draw)] for images in subsets])
     ours = small_distances(chosen, train, axes, rank=SHOWN, below=threshold)
     count = int((ours < threshold).sum())
@@ -67,18 +70,18 @@ def near_duplicates(release: Release, real: Reference, *, seed: int = 0) -> tupl
         "expected_share": rank / (len(usual) + 1),
         "p_value": chance,
         "flagged": chance < ALARM,
-        "test_records_also_in_training": len(real.test) - len(twins),
+        "test_records_also_in_training": len(real.test) - len(fresh_rows),
     }
     share = count / len(ours)
     error = math.sqrt(share * (1 - share) / len(ours))
-    score = Score("near-duplicates", share, error, higher_is_better=False, seeds=(seed,), details=details)
+    score = Score(NEAR_DUPLICATES, share, error, higher_is_better=False, seeds=(seed,), details=details)
     return score, _nearest(chosen, ours, real.train.pixels[kept])
 
 
 def small_distances(pixels: Tensor, train: Tensor, axes: Tensor, *, rank: int, below: float = 0.0) -> Tensor:
-    """Distances to the nearest of the training rows: exact where below a limit or among the smallest, else infinite.
+    """Distances to the nearest training row: exact where below a limit or among the smallest, else infinite.
 
-    Distances along a few axes are cheap and never larger than the whole ones, so most images are ruled out by them.
+    The distance along a few principal axes is cheap and never larger than the full one, so it rules most images out.
     """
     rows = pixels.flatten(1).float() / 255
     least = _least_distances(rows @ axes, train @ axes) / math.sqrt(rows.shape[1])
@@ -99,22 +102,22 @@ def _least_distances(rows: Tensor, others: Tensor) -> Tensor:
     return torch.cat(squares).clamp(min=0).sqrt().double()
 
 
-def without_twins(images: Images, others: Images) -> Tensor:
-    """The numbers of images that are not, to the last pixel, among the others."""
+def without_copies(images: Images, others: Images) -> Tensor:
+    """The row numbers of images of which the others hold no exact copy."""
     known = set(_bytes(others))
     return torch.tensor([at for at, image in enumerate(_bytes(images)) if image not in known], dtype=torch.int64)
 
 
-def described(score: Score) -> str:
-    """The finding in a sentence or two."""
-    told: dict[str, Any] = score.details
-    verdict = "FLAGGED: chance does not explain it" if told["flagged"] else "not flagged"
+def describe(score: Score) -> str:
+    """The score in a sentence or two."""
+    details: dict[str, Any] = score.details
+    verdict = "FLAGGED: chance does not explain it" if details["flagged"] else "not flagged"
     return (
-        f"{told['count']} of {told['released_images_compared']} released images compared "
-        f"({told['exact_copies']} exact copies) are nearer to a training image than {told['threshold']:.4g}; "
-        f"an innocent release has a share of about {told['expected_share']:.2g} "
-        f"(p = {told['p_value']:.2g}, {verdict}). "
-        f"{told['test_records_also_in_training']} test records that are training records too were left out."
+        f"{details['count']} of {details['released_images_compared']} released images compared "
+        f"({details['exact_copies']} exact copies) are nearer to a training image than {details['threshold']:.4g}; "
+        f"a release without copies has a share of about {details['expected_share']:.2g} "
+        f"(p = {details['p_value']:.2g}, {verdict}). "
+        f"{details['test_records_also_in_training']} test records that are training records too were left out."
     )
 
 

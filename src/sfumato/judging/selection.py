@@ -1,8 +1,8 @@
-"""Which of many classifiers to keep: rules that cost nothing, one that is charged, and the leaky one for comparison.
+"""Select one of many classifiers: by rules that cost nothing, by one that is charged, and by a leaky one to compare.
 
-Published tables often show the best epoch on the test set. That number is too high, and a classifier that was
-picked so leaks the records it was picked on. Here the last step is the rule, released images that were kept apart
-may choose, and private validation records may be asked once, for all candidates together, through a ledger.
+Published tables often show the best epoch on the test set. That number is too high, and a classifier selected like
+this leaks the records it was selected on. Here the default is the last step; held-out released images may choose; and
+private validation records may be asked once, for all candidates together, through a ledger.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from sfumato.privacy import Budget, Ledger, NoisyChoice, PrivateImages
 from sfumato.release import read_release
 from sfumato.release.layout import SUMS
 from sfumato.release.sums import sha256
-from sfumato.statistics.panels import comparable
+from sfumato.statistics.panels import comparable, set_aside
 from sfumato.training.student import Schedule, Student, predict, train, training_images
 from sfumato.values import Images, Score, Source
 
 LEAKY = "selected-by-test-max (leaky, for comparison)"
-KEPT = 10  # one released image in so many is kept apart for the rule that chooses by released images
+KEPT = 10  # one released image in so many is held out for the rule that chooses by released images
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +89,7 @@ def select_classifier(
 def _split(images: Images) -> tuple[Images, Images]:
     if len(images) < 2 * KEPT:
         raise DataError(f"Expected a release of at least {2 * KEPT} images, got {len(images)}.")
-    order = torch.randperm(len(images), generator=torch.Generator().manual_seed(0))
-    return images.rows(order[len(images) // KEPT :]), images.rows(order[: len(images) // KEPT])
+    return set_aside(images, len(images) // KEPT)
 
 
 def _train(
@@ -118,11 +117,12 @@ def _copy(student: Student) -> Student:
 def origin_of(release: Path, lesson: Schedule, seed: int) -> str:
     """A digest of what a classifier is made from.
 
-    Not of its weights, whose last digits depend on the machine and its number of threads: who resumes elsewhere must
-    find the answer that was paid for. All of it is of the release, so it tells nothing of the records that choose.
+    Not of its weights: their last digits depend on the machine and its number of threads, and a run that is resumed
+    elsewhere must find the answer that was paid for. The digest depends on the release alone, so it reveals nothing
+    about the records that choose.
     """
-    told = [sha256(release / SUMS), asdict(lesson), seed]
-    return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
+    made_from = [sha256(release / SUMS), asdict(lesson), seed]
+    return hashlib.sha256(json.dumps(made_from, sort_keys=True).encode()).hexdigest()
 
 
 def charged_choice(
@@ -163,11 +163,11 @@ def charged_choice(
     finally:
         ledger.close()
         if not ledger.charges:
-            Lab(folder).forget()  # what was not paid for binds nobody
+            Lab(folder).forget()  # nothing was charged, so another choice may be made here
 
 
 def _remember(folder: Path, candidates: Sequence[Candidate], where: str, source: Source) -> None:
-    """Write down what is asked of whom: an answer that is kept here must not be taken for that of another question."""
+    """Record the question and the data: a stored answer must not be used for another question."""
     asked = {
         "candidates": [c.name for c in candidates],
         "origins": [c.origin for c in candidates],
@@ -203,12 +203,12 @@ def _difference(path: Path, asked: dict[str, Any]) -> str:
 
 
 def _score(
-    candidates: Sequence[Candidate], right: Tensor, by_kept: int, by_choice: int, epsilon: float, apart: bool
+    candidates: Sequence[Candidate], right: Tensor, by_kept: int, by_choice: int, epsilon: float, separate_records: bool
 ) -> Score:
     """One accuracy per rule; the error is that of a share of so many test images."""
     last = [k for k, c in enumerate(candidates) if c.last]
     by_test = int(right.mean(1).argmax())
-    cost = "of the validation records alone" if apart else "in addition to the release's own epsilon"
+    cost = "of the validation records alone" if separate_records else "in addition to the release's own epsilon"
     rules = {
         "selected-last-step": (right[last].mean(0), {"candidate": "mean over all", "cost": "none"}),
         "selected-by-release": (right[by_kept], {"candidate": candidates[by_kept].name, "cost": "none"}),

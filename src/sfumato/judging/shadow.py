@@ -1,11 +1,11 @@
-"""LiRA with shadow releases (Carlini et al. 2022): the method again and again, with and without each candidate."""
+"""Shadow releases (Carlini et al. 2022): the method is fitted again and again, with and without each candidate."""
 
 from __future__ import annotations
 
 import ast
 import math
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,8 @@ from sfumato.progress import track
 from sfumato.statistics.distances import to_nearest
 from sfumato.values import Images, Reference, Release, Spec
 
-SHADOWED = "shadow-lira"
+SHADOW_LIRA = "shadow-lira"
+CLOSENESS = "closeness"
 MOST_OTHERS = 2_000  # training records beside the candidates that a shadow is fitted on
 MOST_RELEASED = 5_000  # images of a release that are looked at
 CLOSEST = 1e-3  # the distance that counts as a copy: logarithms need one above zero
@@ -33,12 +34,28 @@ LIMIT = (
 )
 
 
+# From released images and candidates to one number, or one row of numbers, per candidate.
+Measure = Callable[[Images, Images], Tensor]
+
+
 @dataclass(frozen=True, slots=True)
-class Shadowed:
-    """Scores of candidates, higher for likelier members, and how they came about."""
+class ShadowScores:
+    """Scores of candidates, higher for likelier members, and how they were computed."""
 
     members: Tensor  # (n,)
     others: Tensor  # (n,)
+    details: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class ShadowStudy:
+    """The same measures of the same candidates on the release and on every shadow release."""
+
+    candidates: Images  # members of the release, then as many other records
+    members: Tensor  # bool (n,)
+    shadow_members: Tensor  # bool (s, n): which candidates each shadow release was fitted on
+    target: dict[str, Tensor]  # (n, ...) by the name of the measure
+    shadows: dict[str, Tensor]  # (s, n, ...) by the name of the measure
     details: dict[str, Any]
 
 
@@ -56,19 +73,21 @@ class _Records:
             yield self.pixels[start : start + 1_000].numpy(), self.labels[start : start + 1_000].numpy()
 
 
-def shadow_lira(
+def measure_shadows(
     release: Release,
     real: Reference,
+    measures: Mapping[str, Measure],
     *,
     shadows: int = 16,
     candidates: int = 200,
     seconds: float = 1_200.0,
     seed: int = 0,
-) -> Shadowed:
-    """Score so many members and as many others by shadow releases; NotApplicable where that cannot be, or takes longer.
+) -> ShadowStudy:
+    """Fit the method on shadow data sets, and take every measure on the release and on each shadow release.
 
-    A shadow's pool is every second candidate, by lot, and other training records; each candidate is in exactly
-    half of the pools. A candidate's statistic is minus the log distance to the nearest released image.
+    A shadow data set holds a random half of the candidates and other training records; each candidate is in exactly
+    half of them. Raises NotApplicable without a test split, for a method that cannot be run again as the certificate
+    describes it, and for one whose shadow releases would take longer than `seconds`.
     """
     if real.test is None:
         raise NotApplicable("Expected a data set with a test split, because shadows need records that are no members.")
@@ -84,55 +103,94 @@ def shadow_lira(
     synthesizer, budget = _method(release, spec)
     _refuse_long_work(synthesizer, spec, real.public, shadows=shadows, seconds=seconds)
     inside = torch.stack([torch.randperm(shadows, generator=draw) < shadows // 2 for _ in range(2 * count)], dim=1)
-    seen = []
+    measured: dict[str, list[Tensor]] = {name: [] for name in measures}
     for shadow in track(range(shadows), what="shadow releases", total=shadows):
         pool = _joined(suspects, inside[shadow].nonzero()[:, 0], real.train, rest)
         records = _Records(pool.pixels, pool.labels, replace(spec, count=len(pool)))
         made = _fitted(synthesizer, budget, records, real.public, count=min(MOST_RELEASED, len(release.images)))
-        seen.append(_statistics(suspects, made))
+        for name, measure in measures.items():
+            measured[name].append(measure(made, suspects))
     chosen = torch.randperm(len(release.images), generator=draw)[:MOST_RELEASED]
-    target = _statistics(suspects, _joined(release.images, chosen, release.images, chosen[:0]))
-    scores = likelihood_ratios(target, torch.stack(seen), inside)
-    details = {
-        "shadows": shadows,
-        "records_of_a_shadow": spec.count,
-        "records_of_the_release": _spec(release).count,
-        "limit": LIMIT,
-    }
-    return Shadowed(scores[:count], scores[count:], details)
+    target = _joined(release.images, chosen, release.images, chosen[:0])
+    return ShadowStudy(
+        candidates=suspects,
+        members=torch.arange(2 * count) < count,
+        shadow_members=inside,
+        target={name: measure(target, suspects) for name, measure in measures.items()},
+        shadows={name: torch.stack(values) for name, values in measured.items()},
+        details={
+            "shadows": shadows,
+            "records_of_a_shadow": spec.count,
+            "records_of_the_release": _spec(release).count,
+            "limit": LIMIT,
+        },
+    )
 
 
-def likelihood_ratios(target: Tensor, seen: Tensor, inside: Tensor) -> Tensor:
+def shadow_lira(
+    release: Release,
+    real: Reference,
+    *,
+    shadows: int = 16,
+    candidates: int = 200,
+    seconds: float = 1_200.0,
+    seed: int = 0,
+) -> ShadowScores:
+    """Score members and as many others by the likelihood ratio of their closeness to the release."""
+    study = measure_shadows(
+        release,
+        real,
+        {CLOSENESS: closeness},
+        shadows=shadows,
+        candidates=candidates,
+        seconds=seconds,
+        seed=seed,
+    )
+    return score_closeness(study)
+
+
+def score_closeness(study: ShadowStudy) -> ShadowScores:
+    """Likelihood ratios from a study that measured `closeness`."""
+    scores = likelihood_ratios(study.target[CLOSENESS], study.shadows[CLOSENESS], study.shadow_members)
+    return ShadowScores(scores[study.members], scores[~study.members], study.details)
+
+
+def likelihood_ratios(target: Tensor, measured: Tensor, inside: Tensor) -> Tensor:
     """For each candidate the log of N(target; in) / N(target; out), from statistics (s, n) of shadows.
 
-    Means are each candidate's own. Spreads are pooled over all, which is steadier with few shadows (ibid., Sec. VI).
+    Means are per candidate. Variances are pooled over candidates, which is more stable with few shadows
+    (Carlini et al. 2022, Sec. VI).
     """
     terms = []
     for members in (inside, ~inside):
         weights = members.double()
-        means = (seen * weights).sum(0) / weights.sum(0)
+        means = (measured * weights).sum(0) / weights.sum(0)
         freedom = (weights.sum(0) - 1).sum()
-        variance = ((seen - means).square() * weights).sum() / freedom + 1e-12
+        variance = ((measured - means).square() * weights).sum() / freedom + 1e-12
         terms.append(-(target - means).square() / (2 * variance) - variance.log() / 2)
     return terms[0] - terms[1]
 
 
-def _statistics(suspects: Images, made: Images) -> Tensor:
-    """Closeness of each candidate to a release, less what all candidates share: shadows see fewer records."""
-    closeness = -to_nearest(suspects.pixels, made.unit().flatten(1)).clamp(min=CLOSEST).log()
-    return closeness - closeness.median()
+def closeness(released: Images, candidates: Images) -> Tensor:
+    """Minus the log distance of each candidate to the nearest released image, less the median over candidates.
+
+    The median is taken off because shadow releases are fitted on fewer records and so are farther from all of them.
+    """
+    values = -to_nearest(candidates.pixels, released.unit().flatten(1)).clamp(min=CLOSEST).log()
+    return values - values.median()
 
 
 def _method(release: Release, spec: Spec) -> tuple[Synthesizer, Budget]:
     """The method with the hyperparameters and the budget that the certificate states."""
-    told, asked = release.certificate["method"], release.certificate["budget"]
-    budget = Budget(math.inf if asked["epsilon"] is None else asked["epsilon"], asked["delta"])
+    method, stated_budget = release.certificate["method"], release.certificate["budget"]
+    epsilon = math.inf if stated_budget["epsilon"] is None else stated_budget["epsilon"]
+    budget = Budget(epsilon, stated_budget["delta"])
     try:
-        synthesizer = contracts.find("methods", told["name"]).for_task(spec, budget)
+        synthesizer = contracts.find("methods", method["name"]).for_task(spec, budget)
         known = {f.name: getattr(synthesizer, f.name) for f in fields(synthesizer)}
         stated = {
             name: ast.literal_eval(value) if isinstance(known[name], tuple) else value
-            for name, value in told["hyperparameters"].items()
+            for name, value in method["hyperparameters"].items()
         }
         return replace(synthesizer, **stated), budget
     except (UsageError, KeyError, TypeError, ValueError, SyntaxError) as error:

@@ -1,4 +1,4 @@
-"""What a student of the release alone can do: trained from its files, then tested on real images; lab side."""
+"""The `student` command: classifiers trained on the files of a release alone, tested on real images; lab side."""
 
 from __future__ import annotations
 
@@ -7,16 +7,14 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal
 
-import torch
-
 from sfumato.contracts import Reading
 from sfumato.errors import DataError, UsageError, printable
 from sfumato.judging.evaluate import reference_for
 from sfumato.lab.folder import NOTICE, Lab
 from sfumato.networks import classifiers
 from sfumato.release import read_release
-from sfumato.statistics.panels import accuracy, comparable
-from sfumato.training.student import Loss, Schedule, Subset, predict, released_labels, train, training_images
+from sfumato.statistics.panels import accuracy, comparable, set_aside, student_logits
+from sfumato.training.student import Loss, Schedule, Subset, released_labels, training_images
 from sfumato.values import Images, Reference, Score
 
 HELD_OUT, MOST_HELD_OUT = 20, 2_000  # one released image in so many is kept from the student, at most so many
@@ -49,7 +47,7 @@ def train_student(
         raise UsageError(f"Expected 1 to {MOST_SEEDS} seeds, got {seeds}.")
     release = read_release(Path(folder))
     lessons, kept = _split(training_images(release.images, loss, subset))
-    # Many small steps pay by logits, and by the labels of all images, which are of many kinds.
+    # Logits, and the labels of all images together, which are of many kinds, need many small steps.
     long = subset == "all" or (lessons.logits is not None and loss != "labels")
     lesson = _lesson(arch, schedule, loss, temperature, long=long)
     lesson.check(lessons)
@@ -57,7 +55,7 @@ def train_student(
     comparable(lessons, reference)
     lab = Lab.beside(release.path.absolute())
     with lab:
-        pass  # a lab that cannot be used is said before the hours of training, not after
+        pass  # report an unusable lab folder before the hours of training
     asked: dict[str, str] = {"schedule": schedule, "subset": subset or "by default"}
     score = _score(lesson, lessons, kept, reference, tuple(range(seeds)), asked)
     with lab:
@@ -69,13 +67,15 @@ def train_student(
 
 def summary(score: Score) -> str:
     """A student's score in a few lines for a terminal."""
-    told, error = score.details, "" if score.standard_error is None else f" +- {score.standard_error:.4f}"
+    details = score.details
+    error = "" if score.standard_error is None else f" +- {score.standard_error:.4f}"
     lines = [
-        f"  accuracy    {score.value:.4f}{error}  (seeds: {', '.join(f'{a:.4f}' for a in told['accuracies'])})",
-        f"  worst class {told['worst_class_accuracy']:.4f}  ({printable(told['worst_class'])})",
-        f"  agreement   {told['agreement']:.4f}  (with the release's {told['agreement_with']}, on images kept apart)",
+        f"  accuracy    {score.value:.4f}{error}  (seeds: {', '.join(f'{a:.4f}' for a in details['accuracies'])})",
+        f"  worst class {details['worst_class_accuracy']:.4f}  ({printable(details['worst_class'])})",
+        f"  agreement   {details['agreement']:.4f}  "
+        f"(with the release's {details['agreement_with']}, on held-out images)",
     ]
-    if not told["test_split"]:
+    if not details["test_split"]:
         lines.append("Judged on the training records themselves: there is no test split.")
     return "\n".join(lines)
 
@@ -94,12 +94,11 @@ def _lesson(arch: str, schedule: str, loss: Loss | None, temperature: float | No
 
 
 def _split(images: Images) -> tuple[Images, Images]:
-    """What the student learns from, and released images that it does not see."""
+    """The images that the student is trained on, and released images that are kept from it."""
     count = min(MOST_HELD_OUT, len(images) // HELD_OUT)
     if not count:
         raise DataError(f"Expected a release of at least {HELD_OUT} images, got {len(images)}.")
-    order = torch.randperm(len(images), generator=torch.Generator().manual_seed(0))
-    return images.rows(order[count:]), images.rows(order[:count])
+    return set_aside(images, count)
 
 
 def _score(
@@ -107,11 +106,11 @@ def _score(
 ) -> Score:
     held_out = comparable(lessons, real)
     released = released_labels(kept)
-    answers, agreements = [], []
-    for seed in seeds:
-        student = train(lessons, lesson, seed=seed, what=f"{lesson.arch}, seed {seed}")
-        answers.append(predict(student, held_out.pixels))
-        agreements.append((predict(student, kept.pixels) == released).double().mean().item())
+    on_real, on_kept = student_logits(
+        lessons, {lesson.arch: lesson}, (held_out.pixels, kept.pixels), seeds=seeds, what="student"
+    )
+    answers = [logits.argmax(1) for logits in on_real[lesson.arch]]
+    agreements = [(logits.argmax(1) == released).double().mean().item() for logits in on_kept[lesson.arch]]
     details = {
         "agreement": sum(agreements) / len(agreements),
         "agreements": agreements,
@@ -128,21 +127,21 @@ def _score(
 
 def _table(path: Path, score: Score) -> str:
     """The table so far with one more row; runs are added, never replaced, so none can be left out."""
-    told = score.details
+    details = score.details
     error = "" if score.standard_error is None else f"{score.standard_error:.4f}"
-    worst = f"{told['worst_class_accuracy']:.4f}"
-    judged = "test split" if told["test_split"] else "training records: there is no test split"
-    taught = told["loss"] if told["subset"] == "by default" else f"{told['loss']} ({told['subset']})"
+    worst = f"{details['worst_class_accuracy']:.4f}"
+    judged = "test split" if details["test_split"] else "training records: there is no test split"
+    trained_on = details["loss"] if details["subset"] == "by default" else f"{details['loss']} ({details['subset']})"
     cells = (
-        told["arch"],
-        told["schedule"],
-        taught,
-        f"{told['epochs']:.3g}",
+        details["arch"],
+        details["schedule"],
+        trained_on,
+        f"{details['epochs']:.3g}",
         len(score.seeds),
         f"{score.value:.4f}",
         error,
         worst,
-        f"{told['agreement']:.4f}",
+        f"{details['agreement']:.4f}",
         judged,
     )
     before = path.read_text("utf-8") if path.exists() else "\n".join([NOTICE, *HEAD, ""])

@@ -21,7 +21,7 @@ NOTICE = "PRIVATE - DO NOT SHARE\nThis folder was made from private data outside
 
 
 def _take(lock: int) -> None:
-    """Take the lock; who only looks whether it is held (`status`) holds it for an instant, and is waited for."""
+    """Take the lock; retry for 0.2 s, because `status` holds it for an instant to see whether a run does."""
     for attempt in range(10):
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -61,7 +61,7 @@ class Lab:
     def __enter__(self) -> Self:
         try:
             self.folder.mkdir(mode=0o700, exist_ok=True)
-            self._keep_to_ourselves()
+            self._check_owner()
             (self.folder / "PRIVATE").write_text(NOTICE, "utf-8")
             self._lock = os.open(self.folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
             _take(self._lock)
@@ -79,7 +79,7 @@ class Lab:
             ) from error
         return self
 
-    def _keep_to_ourselves(self) -> None:
+    def _check_owner(self) -> None:
         """A lab folder that was there before may be a link, another user's, or open to all."""
         status = self.folder.lstat()
         if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid():
@@ -97,7 +97,7 @@ class Lab:
         os.close(self._lock)
 
     def remember(self, identity: dict[str, Any]) -> None:
-        """Write down what this run is; a run that resumes must be the same one."""
+        """Record the identity of this run; a run that resumes must have the same."""
         path, text = self.folder / "run.json", json.dumps(identity, indent=2, sort_keys=True, default=str)
         if path.exists():
             if path.read_bytes() != text.encode():
@@ -110,12 +110,12 @@ class Lab:
         self.write("run.json", text)
 
     def forget(self) -> None:
-        """Of a run that paid for nothing there is nothing to resume, so a corrected one may start here."""
+        """Remove the identity of a run that charged nothing, so that a corrected run may start here."""
         for name in ("run.json", "ledger.jsonl"):
             (self.folder / name).unlink(missing_ok=True)
         others = [path for path in self.folder.iterdir() if path.name not in ("lock", "PRIVATE")]
         if not any(path.is_file() or any(path.iterdir()) for path in others):
-            # A folder with nothing to tell would only puzzle its owner.
+            # An empty lab folder would only puzzle its owner.
             shutil.rmtree(self.folder)
 
     def write(self, name: str, content: str | bytes) -> Path:

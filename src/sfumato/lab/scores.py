@@ -24,7 +24,7 @@ _PACKAGES = ("sfumato", "torch", "numpy", "scikit-learn")
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A score and how it came about."""
+    """A score and how it was computed."""
 
     score: Score
     by: str  # the metric or attack, as `sfumato list` names it
@@ -33,7 +33,7 @@ class Entry:
 
 
 def add_scores(lab: Lab, entries: Sequence[Entry], *, judged_on: str, left_out: Mapping[str, str]) -> None:
-    """Put the entries into the table, in place of what the same judges had said before."""
+    """Put the entries into the table, in place of the earlier scores of the same metrics and attacks."""
     ours = {entry.by for entry in entries} | set(left_out)
     before = read_scores(lab.folder)
     rows = [row for row in before["scores"] if row["by"] not in ours]

@@ -5,8 +5,9 @@
                        measures/NAME.json one judgement with everything it depends on, flat enough for a table
     STORE/choices/DIGEST/                 a choice among cells that private records made, with its own ledger
 
-It can be read as it lies: `duckdb -c "select * from 'STORE/cells/*/measures/*.json'"`. The store is the truth: who runs
-a cell, on which machine, and how often it was tried, changes nothing but what is added here. All of it is lab material.
+It can be queried directly: `duckdb -c "select * from 'STORE/cells/*/measures/*.json'"`. The store is the
+only state: who runs a cell, on which machine, and how often it was tried, changes nothing else. All of it is lab
+material.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from sfumato.files import write_once, write_whole
 from sfumato.lab.folder import NOTICE, Lab
 from sfumato.progress import Stage
 
-DIGITS = 16  # of a digest: 64 bits tell cells apart
+DIGITS = 16  # of a digest: 64 bits are enough to distinguish cells
 RELEASE = "release"
 PUBLIC_TRIAL = "public_trial"  # an input of cells whose private data was public, so that they cost nobody
 
@@ -50,14 +51,14 @@ class Stored:
         return beside if beside.exists() else self.folder / "ledger.jsonl"
 
     def say(self, stage: Stage) -> None:
-        """Note how far the work on it is, for whoever looks; the one file that changes, and nothing rests on it."""
+        """Write the progress of the work on this cell, for `status`; the only file that changes."""
         with contextlib.suppress(OSError):
             write_whole(self.folder / ".stage", json.dumps(asdict(stage)))
 
     def stage(self) -> Stage | None:
         try:
-            told = json.loads((self.folder / ".stage").read_text("utf-8"))
-            return Stage(told["what"], told["done"], told["total"], told["rate"])
+            stage = json.loads((self.folder / ".stage").read_text("utf-8"))
+            return Stage(stage["what"], stage["done"], stage["total"], stage["rate"])
         except (OSError, ValueError, KeyError):
             return None
 

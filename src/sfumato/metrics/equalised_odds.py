@@ -9,9 +9,10 @@ import torch
 from torch import Tensor
 
 from sfumato.contracts import Metric
-from sfumato.errors import UsageError
 from sfumato.statistics import groups as by_group
-from sfumato.training.student import Schedule, predict, train, training_images
+from sfumato.statistics.panels import student_logits
+from sfumato.statistics.same_kind import check_classes, check_shape, known
+from sfumato.training.student import Schedule, training_images
 from sfumato.values import Images, Reference, Score
 
 # Each figure of one tally, and whether more of it is better.
@@ -22,7 +23,7 @@ FIGURES = (
     ("worst-group-accuracy", by_group.worst_accuracy, True),
 )
 DEFINITION = "the largest gap between groups in true or false positive rates, over classes (each against the rest)"
-DEALT = 50  # shuffles that show how large a gap is by chance
+SHUFFLES = 50  # shuffles that show how large a gap is by chance
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,7 @@ class EqualisedOdds(Metric):
 
     Where there is a test split, classifiers that were trained on the real images stand beside, so that one sees what
     the release added to the unfairness of the data. A largest gap is above 0 by chance alone, the more so the
-    smaller the groups: `by_chance` is its mean when groups are dealt anew among the images of each class.
+    smaller the groups: `by_chance` is its mean when groups are shuffled among the images of each class.
     """
 
     judges: ClassVar = "fairness"
@@ -46,7 +47,7 @@ class EqualisedOdds(Metric):
         tested = _Tested.of(synthetic, real)
         answers = {"release": self._answers(synthetic, tested)}
         if real.test is not None:
-            answers["real"] = self._answers(real.train.rows(by_group.of_known_class(real.train)), tested)
+            answers["real"] = self._answers(known(real.train), tested)
         values = {who: tested.figures(given) for who, given in answers.items()}  # (seeds, figures)
         errors = self._errors(tested, answers)
         scores = [
@@ -70,8 +71,10 @@ class EqualisedOdds(Metric):
     def _answers(self, images: Images, tested: _Tested) -> Tensor:
         images = training_images(images)
         lesson = Schedule.short(self.arch, soft=images.logits is not None, images_seen=self.images_seen)
-        students = (train(images, lesson, seed=seed, what=f"equalised-odds, seed {seed}") for seed in self.seeds)
-        return torch.stack([predict(student, tested.images.pixels) for student in students])  # (seeds, n)
+        (logits,) = student_logits(
+            images, {self.arch: lesson}, (tested.images.pixels,), seeds=self.seeds, what="equalised-odds"
+        )
+        return torch.stack(logits[self.arch]).argmax(2)  # (seeds, n)
 
     def _score(self, name: str, values: Tensor, resampled: float, *, better: bool = False) -> Score:
         error = by_group.error_of_mean(values, resampled)
@@ -90,8 +93,8 @@ class EqualisedOdds(Metric):
 
     def _details(self, tested: _Tested, answers: dict[str, Tensor], values: dict[str, Tensor]) -> dict[str, Any]:
         draw = torch.Generator().manual_seed(self.seeds[0])
-        chance = [tested.dealt_anew(draw).figures(answers["release"]).mean(0) for _ in range(DEALT)]
-        told = {
+        chance = [tested.shuffled_groups(draw).figures(answers["release"]).mean(0) for _ in range(SHUFFLES)]
+        by_classifier = {
             who: {
                 "figures": {name: values[who][:, i].tolist() for i, (name, _, _) in enumerate(FIGURES)},
                 "by_group": tested.table(answers[who]),
@@ -102,8 +105,10 @@ class EqualisedOdds(Metric):
             "definition": DEFINITION,
             "by_chance": dict(zip((name for name, _, _ in FIGURES), torch.stack(chance).mean(0).tolist(), strict=True)),
             "left_out": tested.left_out(),
-            "release": told["release"],
-            "real": told.get("real", "not trained: without a test split it would be judged on what it was trained on"),
+            "release": by_classifier["release"],
+            "real": by_classifier.get(
+                "real", "not trained: without a test split it would be judged on what it was trained on"
+            ),
         }
 
 
@@ -114,17 +119,14 @@ class _Tested:
     images: Images
     groups: Tensor
     names: tuple[str, ...]
-    said: tuple[str, ...]  # what was left out
+    left_out_of_test: tuple[str, ...]  # what was left out
 
     @classmethod
     def of(cls, synthetic: Images, real: Reference) -> _Tested:
-        for kind in ("classes", "shape"):
-            pair = ((i.classes if kind == "classes" else i.pixels.shape[1:]) for i in (synthetic, real.held_out))
-            ours, theirs = map(tuple, pair)
-            if ours != theirs:
-                raise UsageError(f"Expected a release of the {kind} {theirs}, got {ours}.")
-        images, groups, said = by_group.held_out_members(real)
-        return cls(images, groups, () if real.groups is None else real.groups.names, tuple(said))
+        check_classes(synthetic, real.held_out)
+        check_shape(synthetic, real.held_out)
+        images, groups, left_out_of_test = by_group.held_out_members(real)
+        return cls(images, groups, () if real.groups is None else real.groups.names, tuple(left_out_of_test))
 
     def figures(self, answers: Tensor, rows: Tensor | None = None) -> Tensor:  # (seeds, n) -> (seeds, figures)
         counts = [self._tally(answer, slice(None) if rows is None else rows) for answer in answers]
@@ -137,11 +139,11 @@ class _Tested:
 
     def left_out(self) -> list[str]:
         counts = self._tally(self.images.labels)
-        return [*self.said, *by_group.absent_classes(counts, names=self.names, classes=self.images.classes)]
+        return [*self.left_out_of_test, *by_group.absent_classes(counts, names=self.names, classes=self.images.classes)]
 
-    def dealt_anew(self, draw: torch.Generator) -> _Tested:
-        groups = by_group.dealt_anew(self.groups, self.images.labels, draw)
-        return _Tested(self.images, groups, self.names, self.said)
+    def shuffled_groups(self, draw: torch.Generator) -> _Tested:
+        groups = by_group.shuffled_groups(self.groups, self.images.labels, draw)
+        return _Tested(self.images, groups, self.names, self.left_out_of_test)
 
     def _tally(self, predicted: Tensor, rows: Tensor | slice = slice(None)) -> Tensor:
         labels, groups = self.images.labels[rows], self.groups[rows]

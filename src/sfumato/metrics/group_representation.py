@@ -9,9 +9,10 @@ import torch
 from torch import Tensor
 
 from sfumato.contracts import Metric
-from sfumato.errors import NotApplicable, UsageError
+from sfumato.errors import NotApplicable
 from sfumato.statistics.distances import some
-from sfumato.statistics.groups import drawn_anew, error_of_mean
+from sfumato.statistics.groups import error_of_mean, resampled
+from sfumato.statistics.same_kind import check_shape
 from sfumato.training.student import Schedule, predict, train
 from sfumato.values import Groups, Images, Reference, Score
 
@@ -44,7 +45,7 @@ class GroupRepresentation(Metric):
         labelled = _labelled(synthetic, real)
         theirs = torch.bincount(labelled.labels).double()
         counted = [self._count(synthetic, labelled, seed) for seed in self.seeds]
-        shares = [_corrected(said, confusions) for said, confusions in counted]
+        shares = [_corrected(predicted, confusions) for predicted, confusions in counted]
         if any(share.isnan().any() for share in shares):
             raise NotApplicable(
                 "Expected groups that a classifier can tell apart in real images, got ones that it cannot: "
@@ -59,29 +60,29 @@ class GroupRepresentation(Metric):
             error,
             self.higher_is_better,
             self.seeds,
-            _told(labelled, counted, kept, theirs),
+            _details(labelled, counted, kept, theirs),
         )
 
     def _count(self, synthetic: Images, labelled: Images, seed: int) -> tuple[Tensor, Tensor]:
-        """How many released images are said to be of each group, and confusions (true, said) on real ones."""
+        """How many released images are predicted to be of each group, and confusions (true, predicted) on real ones."""
         order = some(len(labelled), len(labelled), torch.Generator().manual_seed(seed))
         unseen, learnt = order[: len(order) // 5], order[len(order) // 5 :]
         lesson = Schedule.short(self.arch, images_seen=self.images_seen)
         student = train(labelled.rows(learnt), lesson, seed=seed, what=f"group-representation, seed {seed}")
         groups = len(labelled.classes)
-        said = torch.bincount(predict(student, synthetic.pixels), minlength=groups)
+        predicted = torch.bincount(predict(student, synthetic.pixels), minlength=groups)
         pairs = labelled.labels[unseen] * groups + predict(student, labelled.pixels[unseen])
         confusions = torch.bincount(pairs, minlength=groups**2).reshape(groups, groups)
-        return said.double(), confusions.double()
+        return predicted.double(), confusions.double()
 
     def _error(self, counted: list[tuple[Tensor, Tensor]], theirs: Tensor) -> float:
         """Under drawing anew the released images and the real ones, both those that are counted and those judged on."""
         draw = torch.Generator().manual_seed(self.seeds[0])
-        said, confusions = counted[0]
+        predicted, confusions = counted[0]
         drawn = torch.stack(
             [
                 _smallest_ratio(
-                    _corrected(drawn_anew(said, draw), drawn_anew(confusions, draw)), drawn_anew(theirs, draw)
+                    _corrected(resampled(predicted, draw), resampled(confusions, draw)), resampled(theirs, draw)
                 )
                 for _ in range(self.resamples)
             ]
@@ -91,9 +92,7 @@ class GroupRepresentation(Metric):
 
 def _labelled(synthetic: Images, real: Reference) -> Images:
     """The real training images with their group as the label; groups without an image are left out."""
-    if synthetic.pixels.shape[1:] != real.train.pixels.shape[1:]:
-        shapes = tuple(real.train.pixels.shape[1:]), tuple(synthetic.pixels.shape[1:])
-        raise UsageError(f"Expected synthetic images of shape {shapes[0]}, got {shapes[1]}.")
+    check_shape(synthetic, real.train)
     groups: Groups | None = real.groups
     if groups is None:
         raise NotApplicable(
@@ -109,12 +108,12 @@ def _labelled(synthetic: Images, real: Reference) -> Images:
     return Images(real.train.pixels[known], labels, tuple(groups.names[g] for g in present.tolist()))
 
 
-def _corrected(said: Tensor, confusions: Tensor) -> Tensor:
-    """The shares that, so confused, would look like what was said; nan where groups are confused too much."""
-    rates = confusions / confusions.sum(1, True).clamp(min=1)  # of true groups (rows), which were said
+def _corrected(predicted: Tensor, confusions: Tensor) -> Tensor:
+    """The shares that, so confused, would look like what was predicted; nan where groups are confused too much."""
+    rates = confusions / confusions.sum(1, True).clamp(min=1)  # of true groups (rows), which were predicted
     if torch.linalg.svdvals(rates).min() < LEAST_TOLD_APART:
-        return torch.full_like(said, torch.nan)
-    shares: Tensor = torch.linalg.solve(rates.T, said / said.sum()).clamp(min=0)
+        return torch.full_like(predicted, torch.nan)
+    shares: Tensor = torch.linalg.solve(rates.T, predicted / predicted.sum()).clamp(min=0)
     return shares / shares.sum()
 
 
@@ -126,7 +125,7 @@ def _accuracy(confusions: Tensor) -> float:
     return float(confusions.diagonal().sum() / confusions.sum())
 
 
-def _told(labelled: Images, counted: list[tuple[Tensor, Tensor]], kept: Tensor, theirs: Tensor) -> dict[str, Any]:
+def _details(labelled: Images, counted: list[tuple[Tensor, Tensor]], kept: Tensor, theirs: Tensor) -> dict[str, Any]:
     names = labelled.classes
 
     def named(shares: Tensor) -> dict[str, float]:
@@ -137,7 +136,7 @@ def _told(labelled: Images, counted: list[tuple[Tensor, Tensor]], kept: Tensor, 
         "worst_group": names[int((kept.mean(0) / theirs).argmin())],
         "real_shares": named(theirs / theirs.sum()),
         "estimated_shares": named(kept.mean(0)),
-        "uncorrected_shares": named(torch.stack([said / said.sum() for said, _ in counted]).mean(0)),
+        "uncorrected_shares": named(torch.stack([predicted / predicted.sum() for predicted, _ in counted]).mean(0)),
         "accuracy_of_the_classifier": [_accuracy(confusions) for _, confusions in counted],
         "confusions": {"true_group_in_rows": list(names), "counts": counted[0][1].int().tolist()},
     }

@@ -33,7 +33,7 @@ class InceptionScore(Metric):
     seed: int = 0
 
     def __call__(self, synthetic: Images, real: Reference) -> Score:
-        name, ours, theirs = self._said(synthetic, real.train)
+        name, ours, theirs = self._logits(synthetic, real.train)
         scores = inception_scores(ours, splits=self.splits)
         return Score(
             name=f"inception-score[{name}]",
@@ -51,7 +51,7 @@ class InceptionScore(Metric):
             },
         )
 
-    def _said(self, synthetic: Images, real: Images) -> tuple[str, Tensor, Tensor]:
+    def _logits(self, synthetic: Images, real: Images) -> tuple[str, Tensor, Tensor]:
         """The classifier's name, and its logits of synthetic and of training images."""
         if self.extractor != DOMAIN:
             by = extractor(self.extractor)
@@ -66,10 +66,10 @@ class InceptionScore(Metric):
         return DOMAIN, outputs(student, synthetic.pixels[rows]), outputs(student, known.pixels)
 
 
-def inception_scores(said: Tensor, *, splits: int) -> Tensor:
+def inception_scores(class_logits: Tensor, *, splits: int) -> Tensor:
     """exp E KL(p(y|x) || p(y)) within each split of the logits; (splits,)."""
     scores = []
-    for part in said.double().tensor_split(splits):
+    for part in class_logits.double().tensor_split(splits):
         each = part.log_softmax(1)
         together = each.logsumexp(0) - torch.tensor(float(len(part))).log()  # of p(y)
         scores.append((each.exp() * (each - together)).sum(1).mean().exp())

@@ -9,9 +9,11 @@ import torch
 from torch import Tensor
 
 from sfumato.contracts import Metric
-from sfumato.errors import NotApplicable, UsageError
+from sfumato.errors import NotApplicable
 from sfumato.statistics import groups as by_group
-from sfumato.training.student import Schedule, predict, train, training_images
+from sfumato.statistics.panels import student_logits
+from sfumato.statistics.same_kind import check_classes, check_shape, known
+from sfumato.training.student import Schedule, training_images
 from sfumato.values import Images, Reference, Score
 
 COLOUR = (
@@ -30,7 +32,7 @@ class ModelBias(Metric):
     """Bias of Wang et al. (2020) on real held-out images: 0 where groups are spread alike, at most .5.
 
     Without groups, every held-out image in colour is judged twice, as it is and in grey. With groups, a classifier that
-    is always right has the bias of the labels, which is told beside. The amplification is what a release adds to the
+    is always right has the bias of the labels, which the details give. The amplification is what a release adds to the
     bias of a classifier that was trained on the real images.
     """
 
@@ -43,11 +45,12 @@ class ModelBias(Metric):
     resamples: int = 200  # of the bootstrap
 
     def __call__(self, synthetic: Images, real: Reference) -> Score:
-        _check(synthetic, real)
+        check_classes(synthetic, real.held_out)
+        check_shape(synthetic, real.held_out)
         tested = _in_two_views(real) if real.groups is None else _in_groups(real, real.groups.names)
         answers = {"release": self._answers(synthetic, tested)}
         if real.test is not None:
-            answers["real"] = self._answers(real.train.rows(by_group.of_known_class(real.train)), tested)
+            answers["real"] = self._answers(known(real.train), tested)
         values = {who: tested.biases(given) for who, given in answers.items()}
         of_bias, of_amplification = self._errors(tested, answers)
         parts: tuple[Score, ...] = ()
@@ -55,15 +58,16 @@ class ModelBias(Metric):
             difference = values["release"] - values["real"]
             parts = (self._score("model-bias-amplification", difference, of_amplification),)
         whole = self._score("model-bias", values["release"], of_bias)
-        details = {**tested.told(answers), "values": {who: given.tolist() for who, given in values.items()}}
+        details = {**tested.details(answers), "values": {who: given.tolist() for who, given in values.items()}}
         details["test_split"] = real.test is not None
         return Score("model-bias", whole.value, whole.standard_error, self.higher_is_better, self.seeds, details, parts)
 
     def _answers(self, images: Images, tested: _Tested) -> Tensor:
         images = training_images(images)
         lesson = Schedule.short(self.arch, soft=images.logits is not None, images_seen=self.images_seen)
-        students = (train(images, lesson, seed=seed, what=f"model-bias, seed {seed}") for seed in self.seeds)
-        return torch.stack([tested.answers(student) for student in students])
+        of_views = student_logits(images, {self.arch: lesson}, tested.views, seeds=self.seeds, what="model-bias")
+        answers = [torch.stack(logits[self.arch]).argmax(2) for logits in of_views]  # of each view (seeds, n)
+        return torch.stack(answers, dim=1)  # (seeds, v, n)
 
     def _score(self, name: str, values: Tensor, resampled: float) -> Score:
         return Score(name, float(values.mean()), by_group.error_of_mean(values, resampled), False, self.seeds)
@@ -92,14 +96,11 @@ class _Tested:
     formula: str
     left_out: tuple[str, ...]
 
-    def answers(self, student: torch.nn.Module) -> Tensor:
-        return torch.stack([predict(student, view) for view in self.views])  # (v, n)
-
     def biases(self, answers: Tensor, rows: Tensor | slice = slice(None)) -> Tensor:  # (seeds, v, n) -> (seeds,)
         counts = [self._tally(answer, rows) for answer in answers]
         return torch.tensor([by_group.prediction_bias(c) for c in counts], dtype=torch.float64)
 
-    def told(self, answers: dict[str, Tensor]) -> dict[str, Any]:
+    def details(self, answers: dict[str, Tensor]) -> dict[str, Any]:
         truth = self.labels.expand(len(self.views), -1)
         given = {who: torch.stack([self._tally(a) for a in answer]).mean(0) for who, answer in answers.items()}
         never = [name for name, count in zip(self.classes, given["release"].sum((0, 1)), strict=True) if not count]
@@ -124,7 +125,7 @@ def grey(pixels: Tensor) -> Tensor:
 
 
 def _in_two_views(real: Reference) -> _Tested:
-    held_out = real.held_out.rows(by_group.of_known_class(real.held_out))
+    held_out = known(real.held_out)
     if held_out.pixels.shape[1] != 3:
         raise NotApplicable(
             "Expected images in colour, or groups of the real held-out images; got neither.",
@@ -136,18 +137,10 @@ def _in_two_views(real: Reference) -> _Tested:
     pixels, labels = held_out.pixels[coloured], held_out.labels[coloured]
     groups = torch.arange(2)[:, None].expand(2, len(labels))
     grey_already = int((~coloured).sum())
-    said = (f"{grey_already} held-out images that have no colour to lose",) if grey_already else ()
-    return _Tested((pixels, grey(pixels)), labels, groups, VIEWS, held_out.classes, COLOUR, said)
+    left_out = (f"{grey_already} held-out images that have no colour to lose",) if grey_already else ()
+    return _Tested((pixels, grey(pixels)), labels, groups, VIEWS, held_out.classes, COLOUR, left_out)
 
 
 def _in_groups(real: Reference, names: tuple[str, ...]) -> _Tested:
-    held_out, groups, said = by_group.held_out_members(real)
-    return _Tested((held_out.pixels,), held_out.labels, groups[None], names, held_out.classes, GROUPS, tuple(said))
-
-
-def _check(synthetic: Images, real: Reference) -> None:
-    if synthetic.classes != real.held_out.classes:
-        raise UsageError(f"Expected the classes {real.held_out.classes}, got {synthetic.classes}.")
-    if synthetic.pixels.shape[1:] != real.held_out.pixels.shape[1:]:
-        shapes = tuple(real.held_out.pixels.shape[1:]), tuple(synthetic.pixels.shape[1:])
-        raise UsageError(f"Expected synthetic images of shape {shapes[0]}, got {shapes[1]}.")
+    held_out, groups, left_out = by_group.held_out_members(real)
+    return _Tested((held_out.pixels,), held_out.labels, groups[None], names, held_out.classes, GROUPS, tuple(left_out))

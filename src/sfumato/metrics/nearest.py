@@ -8,8 +8,17 @@ from typing import ClassVar
 import torch
 
 from sfumato.contracts import Metric
-from sfumato.errors import DataError, UsageError
-from sfumato.statistics.distances import QUANTILES, error_of_ratio, quantiles, ratio_of_medians, some, to_nearest
+from sfumato.statistics.distances import (
+    QUANTILES,
+    check_counts,
+    error_of_ratio,
+    held_out_to_train,
+    quantiles,
+    ratio_of_medians,
+    some,
+    to_nearest,
+)
+from sfumato.statistics.same_kind import check_shape
 from sfumato.values import Images, Reference, Score
 
 
@@ -29,14 +38,13 @@ class Nearest(Metric):
     seed: int = 0
 
     def __call__(self, synthetic: Images, real: Reference) -> Score:
-        _check(synthetic, real)
+        check_shape(synthetic, real.train)
+        check_counts(synthetic, real)
         draw = torch.Generator().manual_seed(self.seed)
         train = real.train.unit().flatten(1)
         chosen = some(len(synthetic), self.most, draw)
         ours = to_nearest(synthetic.pixels[chosen], train)
-        chosen = some(len(real.held_out), self.most, draw)
-        skip = chosen if real.test is None else None
-        theirs = to_nearest(real.held_out.pixels[chosen], train, skip=skip)
+        theirs = held_out_to_train(real, train, most=self.most, draw=draw)
         threshold = theirs.quantile(0.001).item()
         return Score(
             name="nearest",
@@ -55,11 +63,3 @@ class Nearest(Metric):
                 "test_split": real.test is not None,
             },
         )
-
-
-def _check(synthetic: Images, real: Reference) -> None:
-    if synthetic.pixels.shape[1:] != real.train.pixels.shape[1:]:
-        shapes = tuple(real.train.pixels.shape[1:]), tuple(synthetic.pixels.shape[1:])
-        raise UsageError(f"Expected synthetic images of shape {shapes[0]}, got {shapes[1]}.")
-    if not len(synthetic) or not len(real.held_out) or len(real.train) < 2:
-        raise DataError("Expected at least 1 synthetic, 1 test and 2 training images.")

@@ -10,7 +10,16 @@ from torch import Tensor
 
 from sfumato.contracts import Metric
 from sfumato.errors import DataError, NotApplicable, UsageError
-from sfumato.statistics.distances import QUANTILES, error_of_ratio, quantiles, ratio_of_medians, some, to_nearest
+from sfumato.statistics.distances import (
+    QUANTILES,
+    check_counts,
+    error_of_ratio,
+    held_out_to_train,
+    quantiles,
+    ratio_of_medians,
+    some,
+    to_nearest,
+)
 from sfumato.training.student import Schedule, predict, train
 from sfumato.values import Images, Reference, Score
 
@@ -40,9 +49,7 @@ class Obfuscation(Metric):
         draw = torch.Generator().manual_seed(self.seed)
         private = real.train.unit().flatten(1)
         ours = to_nearest(synthetic.pixels[some(len(synthetic), self.most, draw)], private)
-        chosen = some(len(real.held_out), self.most, draw)
-        skip = chosen if real.test is None else None
-        test = to_nearest(real.held_out.pixels[chosen], private, skip=skip)
+        test = held_out_to_train(real, private, most=self.most, draw=draw)
         theirs = to_nearest(public.pixels[some(len(public), self.most, draw)], private)
         return Score(
             name="obfuscation",
@@ -86,8 +93,7 @@ def _check(synthetic: Images, real: Reference) -> Images:
         if images.pixels.shape[1:] != synthetic.pixels.shape[1:]:
             shapes = tuple(synthetic.pixels.shape[1:]), tuple(images.pixels.shape[1:])
             raise UsageError(f"Expected real and public images of shape {shapes[0]}, got {shapes[1]}.")
-    if not len(synthetic) or not len(real.held_out) or len(real.train) < 2:
-        raise DataError("Expected at least 1 synthetic, 1 test and 2 training images.")
+    check_counts(synthetic, real)
     if not len(real.public):
         raise DataError("Expected at least 1 public image, got none.")
     return real.public

@@ -7,14 +7,14 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import torch
-from torch import Tensor
 
 from sfumato.contracts import Metric
 from sfumato.errors import NotApplicable
-from sfumato.statistics import panels as judging
+from sfumato.statistics import panels
 from sfumato.statistics.distances import some
 from sfumato.statistics.panels import CPU_EPOCHS, Profile
-from sfumato.training.student import Schedule, outputs
+from sfumato.statistics.same_kind import known
+from sfumato.training.student import Schedule
 from sfumato.values import Images, Reference, Score
 
 
@@ -38,16 +38,16 @@ class Real2Gen(Metric):
     max_epochs: float = CPU_EPOCHS
 
     def __call__(self, synthetic: Images, real: Reference) -> Score:
-        archs = judging.networks_of(self.profile, self.archs, synthetic)
-        judging.check_panel(archs, self.seeds)
-        judging.comparable(synthetic, real)
+        archs = panels.networks_of(self.profile, self.archs, synthetic)
+        panels.check_panel(archs, self.seeds)
+        panels.comparable(synthetic, real)
         if self.legacy and real.test is None:
             raise NotApplicable("Expected a test split for the legacy protocol, which trains on it, got none.")
-        test = None if real.test is None or self.legacy else judging.known(real.test)
+        test = None if real.test is None or self.legacy else known(real.test)
         draw = torch.Generator().manual_seed(self.seeds[0])
         judged = synthetic.rows(some(len(synthetic), self.most, draw))
-        on_synthetic: dict[str, list[Tensor]] = {arch: [] for arch in archs}
-        on_test: dict[str, list[Tensor]] = {arch: [] for arch in archs}
+        on_synthetic: panels.PanelLogits = {}
+        on_test: panels.PanelLogits = {}
         details: dict[str, Any] = {
             "selection": "last step",
             "profile": self.profile,
@@ -59,27 +59,26 @@ class Real2Gen(Metric):
         for arch in archs:
             images = self._lessons_of(arch, real)
             lessons = {arch: self.lesson_for(arch, images)}
-            for key, told in judging.taught(lessons, images).items():
-                details[key] |= told
-            for _, student in judging.panel_of(images, lessons, seeds=self.seeds, what="real2gen"):
-                on_synthetic[arch].append(outputs(student, judged.pixels))
-                if test is not None:
-                    on_test[arch].append(outputs(student, test.pixels))
-        score = judging.panel_score("real2gen", on_synthetic, judged, seeds=self.seeds, details=details)
+            for key, of_arch in panels.training_details(lessons, images).items():
+                details[key] |= of_arch
+            tests = [judged.pixels] if test is None else [judged.pixels, test.pixels]
+            logits = panels.student_logits(images, lessons, tests, seeds=self.seeds, what="real2gen")
+            on_synthetic |= logits[0]
+            if test is not None:
+                on_test |= logits[1]
+        score = panels.panel_score("real2gen", on_synthetic, judged, seeds=self.seeds, details=details)
         if test is None:
             return score
-        ceiling = judging.panel_score("real2real", on_test, test, seeds=self.seeds, details={})
+        ceiling = panels.panel_score("real2real", on_test, test, seeds=self.seeds, details={})
         return replace(score, parts=(*score.parts, replace(ceiling, parts=()), *ceiling.parts))
 
     def lesson_for(self, arch: str, images: Images) -> Schedule:
-        lesson = judging.lesson_for(
-            self.profile, arch, images, images_seen=self.images_seen, max_epochs=self.max_epochs
-        )
+        lesson = panels.lesson_for(self.profile, arch, images, images_seen=self.images_seen, max_epochs=self.max_epochs)
         if self.profile == "dpac" and arch != "mlp":  # gentler and longer than with synthetic images
             lesson = replace(lesson, rate=0.01, max_epochs=100.0)
         return lesson
 
     def _lessons_of(self, arch: str, real: Reference) -> Images:
-        """The real images that teach this network: the training split, but for the flaw that legacy repeats."""
-        astray = self.legacy and arch != "mlp" and real.test is not None
-        return judging.known(real.held_out if astray else real.train)
+        """The real images to train this network on: the training split, except where legacy repeats DPAC's flaw."""
+        on_test_split = self.legacy and arch != "mlp" and real.test is not None
+        return known(real.held_out if on_test_split else real.train)

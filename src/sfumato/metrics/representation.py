@@ -10,9 +10,10 @@ import torch
 from torch import Tensor
 
 from sfumato.contracts import Metric
-from sfumato.errors import DataError, UsageError
+from sfumato.errors import DataError
 from sfumato.statistics.distances import some
-from sfumato.statistics.groups import drawn_anew, of_known_class
+from sfumato.statistics.groups import resampled
+from sfumato.statistics.same_kind import check_classes, check_shape, known, of_known_class
 from sfumato.values import Images, Reference, Score
 
 COVERED = (
@@ -25,8 +26,8 @@ COVERED = (
 class Representation(Metric):
     """The smallest ratio, over classes, of the share in the release to the share in the real training set.
 
-    1 where every class keeps its share, 0 where one is gone; it cannot exceed 1, as shares sum to 1. Labels may be
-    hollow, so coverage looks at pixels.
+    1 where every class keeps its share, 0 where one is gone; it cannot exceed 1, as shares sum to 1. Labels alone
+    do not show what the images are like, so coverage compares pixels.
     """
 
     judges: ClassVar = "fairness"
@@ -44,7 +45,7 @@ class Representation(Metric):
             torch.bincount(images.labels[of_known_class(images)], minlength=len(classes)).double()
             for images in (synthetic, real.train)
         )
-        drawn = [(drawn_anew(ours, draw), drawn_anew(theirs, draw)) for _ in range(self.resamples)]
+        drawn = [(resampled(ours, draw), resampled(theirs, draw)) for _ in range(self.resamples)]
         ratios = _ratios(ours, theirs)
         worst = int(ratios.nan_to_num(math.inf).argmin())
         shares = {
@@ -75,7 +76,7 @@ class Representation(Metric):
 
     def _coverage(self, synthetic: Images, real: Reference, draw: torch.Generator) -> list[Score]:
         """Of the class that is covered worst; nothing where no class has enough held-out images."""
-        sides = [synthetic, *(images.rows(of_known_class(images)) for images in (real.held_out, real.train))]
+        sides = [synthetic, known(real.held_out), known(real.train)]
         count = min(self.most, *map(len, sides))
         released, tested, training = (images.rows(some(len(images), count, draw)) for images in sides)
         covered: dict[str, Tensor] = {}  # by class, whether each held-out image is
@@ -133,10 +134,7 @@ def _reached(targets: Tensor, images: Tensor, radii: Tensor) -> Tensor:
 
 def _check(synthetic: Images, real: Reference) -> None:
     for images in filter(None, (real.train, real.test)):
-        if synthetic.classes != images.classes:
-            raise UsageError(f"Expected the classes {images.classes}, got {synthetic.classes}.")
-        if synthetic.pixels.shape[1:] != images.pixels.shape[1:]:
-            shapes = tuple(images.pixels.shape[1:]), tuple(synthetic.pixels.shape[1:])
-            raise UsageError(f"Expected synthetic images of shape {shapes[0]}, got {shapes[1]}.")
+        check_classes(synthetic, images)
+        check_shape(synthetic, images)
     if not of_known_class(synthetic).any() or not of_known_class(real.train).any():
         raise DataError("Expected at least 1 synthetic and 1 training image of a known class.")

@@ -1,4 +1,4 @@
-"""Densities of sets of images: principal axes, on which a few numbers tell most, and kernels there."""
+"""Densities of sets of images: principal axes, and kernel density estimates along them."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ def log_density_ratio(at: Tensor, ours: Tensor, theirs: Tensor, *, width: float)
     """
     found = []
     for chunk in torch.split(at, max(1, CHUNK_BYTES // (4 * max(len(ours), len(theirs))))):
-        apart = torch.cdist(chunk, theirs)
-        widths = width * apart.amin(1, keepdim=True).clamp(min=SMALLEST)
-        usual = _log_kernels(apart / widths)
+        distances = torch.cdist(chunk, theirs)
+        widths = width * distances.amin(1, keepdim=True).clamp(min=SMALLEST)
+        usual = _log_kernels(distances / widths)
         found.append(_log_kernels(torch.cdist(chunk, ours) / widths) - usual)
     return torch.cat(found).double()
 
 
-def _log_kernels(apart: Tensor) -> Tensor:
+def _log_kernels(distances: Tensor) -> Tensor:
     """The log of the mean of Gaussian kernels at distances (q, n), but for its constant."""
-    return (apart.square() / -2).logsumexp(1) - math.log(apart.shape[1])
+    return (distances.square() / -2).logsumexp(1) - math.log(distances.shape[1])
 
 
 def neighbour_distance(points: Tensor, *, most: int, draw: torch.Generator) -> float:
@@ -49,13 +49,13 @@ def neighbour_distance(points: Tensor, *, most: int, draw: torch.Generator) -> f
     chosen = torch.randperm(len(points), generator=draw)[:most]
     nearest = []
     for rows in torch.split(chosen, max(1, CHUNK_BYTES // (4 * len(points)))):
-        apart = torch.cdist(points[rows], points)
-        apart[torch.arange(len(rows)), rows] = torch.inf
-        nearest.append(apart.amin(1))
+        distances = torch.cdist(points[rows], points)
+        distances[torch.arange(len(rows)), rows] = torch.inf
+        nearest.append(distances.amin(1))
     return max(SMALLEST, float(torch.cat(nearest).median()))
 
 
-class Waves:
+class RandomFourierFeatures:
     """Random Fourier features of rows (Rahimi and Recht 2007): cosines and sines for a kernel of some width."""
 
     def __init__(self, dimensions: int, *, count: int, width: float, draw: torch.Generator) -> None:

@@ -5,6 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from sfumato.errors import DataError
+from sfumato.values import Images, Reference
+
 QUANTILES = (0.001, 0.01, 0.05, 0.25, 0.5, 0.75, 0.95)
 CHUNK_BYTES = 64 * 2**20
 
@@ -27,6 +30,22 @@ def to_nearest(pixels: Tensor, train: Tensor, *, skip: Tensor | None = None) -> 
         neighbours = train[closeness.argmax(1)]
         distances.append((chunk - neighbours).square().mean(1).sqrt())
     return torch.cat(distances).double()
+
+
+def held_out_to_train(real: Reference, train: Tensor, *, most: int, draw: torch.Generator) -> Tensor:
+    """Distances of some held-out images to their nearest training image; `train` holds the training rows.
+
+    Without a test split, training images stand in for test images, each compared with all the others.
+    """
+    chosen = some(len(real.held_out), most, draw)
+    skip = chosen if real.test is None else None
+    return to_nearest(real.held_out.pixels[chosen], train, skip=skip)
+
+
+def check_counts(synthetic: Images, real: Reference) -> None:
+    """Refuse sets that are too small for distances to the nearest image."""
+    if not len(synthetic) or not len(real.held_out) or len(real.train) < 2:
+        raise DataError("Expected at least 1 synthetic, 1 test and 2 training images.")
 
 
 def ratio_of_medians(ours: Tensor, theirs: Tensor) -> Tensor:

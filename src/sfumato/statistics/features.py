@@ -1,4 +1,4 @@
-"""What a judge sees of an image: features of a fixed public network, taken once for all metrics that compare them."""
+"""Features of images by a fixed public network, computed once for all metrics that compare them."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from sfumato.networks.efficientnet_lite0 import EfficientNetLite0
 from sfumato.networks.inception import InceptionV3
 from sfumato.networks.scattering import Scattering
 from sfumato.progress import track
+from sfumato.statistics.same_kind import check_shape, of_known_class
 from sfumato.values import Images, Score
 
 INCEPTION_FILE = "pt_inception-2015-12-05-6726825d.pth"
@@ -151,7 +152,7 @@ class PooledScattering(nn.Module):
 
 def chosen(images: Images, *, most: int, seed: int) -> Tensor:
     """The rows that every metric looks at: a seeded draw among the images whose label is one of the classes."""
-    known = ((images.labels >= 0) & (images.labels < len(images.classes))).nonzero().flatten()
+    known = of_known_class(images).nonzero().flatten()
     draw = torch.Generator().manual_seed(seed)
     return known[torch.randperm(len(known), generator=draw)[:most]]
 
@@ -191,8 +192,8 @@ class Compared:
             "synthetic_images": len(self.ours),
             "real_images": len(self.theirs),
         }
-        told = {**sizes, **details, "standard_error_is": error_is}
-        return Score(f"{name}[{self.by.name}]", value, standard_error, higher_is_better, (self.seed,), told)
+        all_details = {**sizes, **details, "standard_error_is": error_is}
+        return Score(f"{name}[{self.by.name}]", value, standard_error, higher_is_better, (self.seed,), all_details)
 
 
 def compared(synthetic: Images, real: Images, extract: str, *, most: int, seed: int, fewest: int = 2) -> Compared:
@@ -205,18 +206,16 @@ def compared(synthetic: Images, real: Images, extract: str, *, most: int, seed: 
 
 def refuse_other_kind(synthetic: Images, real: Images, *, most: int, seed: int, fewest: int) -> None:
     """Refuse synthetic images that are not of the real ones' shape, and too few of either."""
-    if synthetic.pixels.shape[1:] != real.pixels.shape[1:]:
-        shapes = tuple(real.pixels.shape[1:]), tuple(synthetic.pixels.shape[1:])
-        raise UsageError(f"Expected synthetic images of shape {shapes[0]}, got {shapes[1]}.")
+    check_shape(synthetic, real)
     counts = [len(chosen(side, most=most, seed=seed)) for side in (synthetic, real)]
     if min(counts) < fewest:
         raise NotApplicable(f"Expected at least {fewest} synthetic and real images, got {counts[0]} and {counts[1]}.")
 
 
 def logits(made: Tensor, by: Extractor) -> Tensor:
-    """What the network's own classifier says of features that it made."""
+    """The logits of the network's own classifier, from features that the network computed."""
     if by.head is None:
         raise UsageError(f"Expected an extractor with a classifier, got {by.name}.")
     with torch.inference_mode():
-        said = torch.cat([by.head(part) for part in torch.split(made, 1000)])
-    return said.clone()
+        found = torch.cat([by.head(part) for part in torch.split(made, 1000)])
+    return found.clone()

@@ -1,4 +1,4 @@
-"""Sets of features as one Gaussian each, and as a mixture of many: how far apart, how likely."""
+"""Sets of features as one Gaussian each, and as a mixture of many: distances and likelihoods."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def frechet(ours: Tensor, theirs: Tensor) -> Frechet:
     """
     few, many = sorted((ours.double(), theirs.double()), key=len)
     (mean, few), (other_mean, many) = _centred(few), _centred(many)
-    apart = mean - other_mean
+    shift = mean - other_mean
     factor = _factor(few)  # (r, d), with factor' factor = S1
     values, vectors = torch.linalg.eigh(_sandwich(factor, many))
     values = _positive(values)
@@ -46,11 +46,11 @@ def frechet(ours: Tensor, theirs: Tensor) -> Frechet:
     moved = backwards if factor is few else _coordinates(few, factor) @ backwards
     moved_few = moved.square().sum(1) * (len(few) - 1)
     variance = torch.zeros((), dtype=torch.float64)
-    for rows, moved, towards in ((few, moved_few, apart), (many, moved_many, -apart)):
+    for rows, moved, towards in ((few, moved_few, shift), (many, moved_many, -shift)):
         scaled = rows * (len(rows) - 1) ** 0.5
         influence = 2 * scaled @ towards + scaled.square().sum(1) - moved
         variance += influence.var() / len(rows)
-    return Frechet(_distance(apart, few, many, values).item(), variance.sqrt().item())
+    return Frechet(_distance(shift, few, many, values).item(), variance.sqrt().item())
 
 
 def _centred(rows: Tensor) -> tuple[Tensor, Tensor]:
@@ -87,8 +87,8 @@ def _positive(values: Tensor) -> Tensor:
     return torch.where(values > len(values) * torch.finfo(values.dtype).eps * values.max(), values, 0.0)
 
 
-def _distance(apart: Tensor, few: Tensor, many: Tensor, shared: Tensor) -> Tensor:
-    total = apart.square().sum() + few.square().sum() + many.square().sum() - 2 * shared.sqrt().sum()
+def _distance(shift: Tensor, few: Tensor, many: Tensor, shared: Tensor) -> Tensor:
+    total = shift.square().sum() + few.square().sum() + many.square().sum() - 2 * shared.sqrt().sum()
     return total.clamp(min=0)
 
 

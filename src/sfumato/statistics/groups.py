@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from sfumato.errors import NotApplicable
+from sfumato.statistics.same_kind import of_known_class
 from sfumato.values import Images, Reference
 
 
@@ -29,15 +30,10 @@ def held_out_members(real: Reference) -> tuple[Images, Tensor, list[str]]:
     present = set(groups[known].tolist())
     if len(present) < 2:
         raise NotApplicable(f"Expected held-out images of at least 2 groups, got {len(present)}.")
-    said = [f"group {name}: no images" for g, name in enumerate(real.groups.names) if g not in present]
+    left_out = [f"group {name}: no images" for g, name in enumerate(real.groups.names) if g not in present]
     if not known.all():
-        said.append(f"{int((~known).sum())} images of no known class or group")
-    return images.rows(known), groups[known], said
-
-
-def of_known_class(images: Images) -> Tensor:
-    """False for a record whose label is none of the classes: it counts as absent."""
-    return (images.labels >= 0) & (images.labels < len(images.classes))
+        left_out.append(f"{int((~known).sum())} images of no known class or group")
+    return images.rows(known), groups[known], left_out
 
 
 def tally(predicted: Tensor, labels: Tensor, groups: Tensor, *, names: int, classes: int) -> Tensor:
@@ -143,7 +139,7 @@ def table(counts: Tensor, *, names: Sequence[str], classes: Sequence[str]) -> di
 
 
 def absent_classes(counts: Tensor, *, names: Sequence[str], classes: Sequence[str]) -> list[str]:
-    """In words, which classes no gap can be told of for a group that has images of others."""
+    """The classes for which no gap can be computed, for a group that has images of others."""
     return [
         f"group {group}: no images of class {name}"
         for group, of_class in zip(names, counts.sum(2), strict=True)
@@ -162,7 +158,7 @@ def bootstrap_errors(
     return [float(values[~values.isnan()].std()) if (~values.isnan()).sum() > 1 else math.nan for values in drawn.T]
 
 
-def drawn_anew(counts: Tensor, draw: torch.Generator) -> Tensor:
+def resampled(counts: Tensor, draw: torch.Generator) -> Tensor:
     """Counts of as many things, drawn with replacement from those that were counted."""
     cells = torch.multinomial(counts.flatten(), int(counts.sum()), replacement=True, generator=draw)
     return torch.bincount(cells, minlength=counts.numel()).to(counts).reshape(counts.shape)
@@ -174,8 +170,8 @@ def error_of_mean(values: Tensor, resampled: float) -> float | None:
     return None if math.isnan(resampled) else math.hypot(over_seeds, resampled)
 
 
-def dealt_anew(groups: Tensor, labels: Tensor, draw: torch.Generator) -> Tensor:
-    """The groups shuffled among the images of each class: a gap that is left is chance."""
+def shuffled_groups(groups: Tensor, labels: Tensor, draw: torch.Generator) -> Tensor:
+    """The groups shuffled among the images of each class: a gap that remains is due to chance."""
     order = torch.randperm(len(labels), generator=draw)
     dealt = torch.empty_like(groups)
     dealt[labels.argsort(stable=True)] = groups[order[labels[order].argsort(stable=True)]]

@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, MutableMapping
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.utils.weak import WeakIdKeyDictionary
 
 from sfumato.errors import UsageError
+from sfumato.statistics.features import compared
+from sfumato.values import Images, Score
 
 CHUNK = 1000  # rows of a matrix of pairs at a time: 40 MB for ten thousand columns
 USUAL = (3, 5)  # neighbours, of precision and recall and of density and coverage; one pass serves both
+
+STANDARD_ERRORS = {  # what each figure's standard error is taken over
+    "precise": "over synthetic images, with the neighbourhoods of the real ones held fixed",
+    "density": "over synthetic images, with the neighbourhoods of the real ones held fixed",
+    "recalled": "over real images, with the neighbourhoods of the synthetic ones held fixed",
+    "covered": "over real images, with the synthetic ones held fixed",
+}
 
 
 class Overlap(NamedTuple):
@@ -39,6 +49,43 @@ def overlap(synthetic: Tensor, real: Tensor, *, neighbours: int) -> Overlap:
     return found[neighbours]
 
 
+@dataclass(frozen=True)
+class NeighbourhoodMetric:
+    """What precision, recall, density and coverage share: their settings, and the comparison of neighbourhoods."""
+
+    extractor: str = "auto"
+    most: int = 10_000  # images on either side
+    neighbours: int = 5  # beside the image itself
+    seed: int = 0
+
+    def score_overlap(
+        self, name: str, figure: Literal["precise", "density", "recalled", "covered"], synthetic: Images, real: Images
+    ) -> Score:
+        """The mean of one figure of `Overlap`, with its standard error."""
+        fewest = self.neighbours + 1
+        both = compared(synthetic, real, self.extractor, most=self.most, seed=self.seed, fewest=fewest)
+        found = overlap(both.ours, both.theirs, neighbours=self.neighbours)
+        figures = {
+            "precise": found.precise,
+            "density": found.density,
+            "recalled": found.recalled,
+            "covered": found.covered,
+        }
+        values = figures[figure]
+        if values.dtype == torch.bool:
+            value, error = proportion(values)
+        else:
+            value, error = values.mean().item(), (values.std() / len(values) ** 0.5).item()
+        return both.score(
+            name,
+            value,
+            error,
+            higher_is_better=True,
+            neighbours=self.neighbours,
+            error_is=STANDARD_ERRORS[figure],
+        )
+
+
 # Synthetic features -> real features -> neighbours.
 _OVERLAPS: MutableMapping[Tensor, MutableMapping[Tensor, dict[int, Overlap]]] = WeakIdKeyDictionary()
 
@@ -60,7 +107,7 @@ def _overlaps(synthetic: Tensor, real: Tensor, wanted: list[int]) -> dict[int, O
 
 
 def proportion(having: Tensor) -> tuple[float, float]:
-    """The share of images that have it, and its standard error, which all or none of few images do not make zero."""
+    """The share of True, and its standard error; the error is not zero even where all values are equal."""
     count, images = having.sum().item(), len(having)
     likely = (count + 1) / (images + 2)
     return count / images, (likely * (1 - likely) / images) ** 0.5

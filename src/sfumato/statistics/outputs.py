@@ -1,4 +1,4 @@
-"""What a classifier's answers give away about a record: confidences, losses, and models that read them."""
+"""Signals of membership in a classifier's logits: confidences, losses, and attack models that learn from them."""
 
 from __future__ import annotations
 

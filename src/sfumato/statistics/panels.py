@@ -1,9 +1,9 @@
-"""What classifiers say of images that they were not taught with, as scores: a panel of networks, several seeds each."""
+"""Scores of a panel of classifiers, several networks with several seeds each, on images they were not trained on."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -12,12 +12,14 @@ from torch import Tensor
 
 from sfumato.errors import DataError, UsageError
 from sfumato.networks import classifiers
-from sfumato.training.student import BestCheckpoint, Schedule, Student, released_labels, split_off, train
+from sfumato.statistics.same_kind import check_classes, check_shape, known
+from sfumato.training.student import BestCheckpoint, Schedule, Student, outputs, released_labels, split_off, train
 from sfumato.values import Images, Reference, Score
 
 Profile = Literal["cpu", "dpimagebench", "dpac"]
 Selection = Literal["last", "synthetic"]
 Table = Tensor  # (networks, seeds): one number of every classifier
+PanelLogits = dict[str, list[Tensor]]  # of each network the logits (n, k) for every seed
 
 CPU_EPOCHS = 10.0  # where images are few: on a release of digits 10, 30 and 60 gave 0.843, 0.845 and 0.844
 CPU_PANEL = ("mlp", "small-cnn", "resnet8", "wrn-10-2", "resnext-11")
@@ -36,10 +38,11 @@ BINS = 15  # of confidence, as in Guo et al. (2017)
 
 @dataclass(frozen=True)
 class Spread:
-    """A mean over networks and seeds, and how sure it is.
+    """A mean over networks and seeds, and its standard errors.
 
-    Over networks: the standard error of the networks' means, as if they were drawn from all that one might use
-    (what seeds do is in it). Over seeds: that of the same mean with these networks given. The error is the larger.
+    Over networks: the standard error of the networks' means, as if they were a sample of all networks that one might
+    use (it includes the variation over seeds). Over seeds: the standard error of the same mean for these networks.
+    The error of the score is the larger of the two.
     """
 
     value: float
@@ -73,7 +76,7 @@ def networks_of(profile: Profile, named: tuple[str, ...], images: Images) -> tup
 
 
 def lesson_for(profile: Profile, arch: str, images: Images, *, images_seen: float, max_epochs: float) -> Schedule:
-    """How a profile teaches this network; the bounds shorten the profile cpu alone: others are as published."""
+    """How a profile trains this network; the two bounds apply to the profile cpu alone: others are as published."""
     if profile == "dpimagebench":
         return Schedule.dpimagebench(arch, colour=images.pixels.shape[1] == 3)
     if profile == "dpac":
@@ -84,7 +87,7 @@ def lesson_for(profile: Profile, arch: str, images: Images, *, images_seen: floa
 
 
 def check_panel(archs: tuple[str, ...], seeds: tuple[int, ...]) -> None:
-    """Refuse a panel without anyone in it, or with someone unknown, before an hour is lost."""
+    """Refuse an empty panel and unknown networks before the work."""
     if not archs or not seeds:
         raise UsageError(f"Expected at least one network and one seed, got {len(archs)} and {len(seeds)}.")
     if len(set(archs)) < len(archs):
@@ -93,8 +96,8 @@ def check_panel(archs: tuple[str, ...], seeds: tuple[int, ...]) -> None:
         classifiers.check(arch)
 
 
-def teach(images: Images, lesson: Schedule, *, seed: int, what: str, selection: Selection = "last") -> Student:
-    """A classifier of these images: as it is after its last step, or the look that did best on a tenth of them."""
+def train_student(images: Images, lesson: Schedule, *, seed: int, what: str, selection: Selection = "last") -> Student:
+    """A classifier after its last training step, or the checkpoint with the best accuracy on a tenth of the images."""
     if selection not in ("last", "synthetic"):
         raise UsageError(f"Expected the selection last or synthetic, got {selection!r}.")
     if selection == "last":
@@ -106,17 +109,36 @@ def teach(images: Images, lesson: Schedule, *, seed: int, what: str, selection: 
     return student
 
 
-def panel_of(
-    images: Images, lessons: dict[str, Schedule], *, seeds: tuple[int, ...], what: str, selection: Selection = "last"
-) -> Iterator[tuple[str, Student]]:
-    """Every network with every seed, taught one after the other."""
+def student_logits(
+    images: Images,
+    lessons: dict[str, Schedule],
+    tests: Sequence[Tensor],
+    *,
+    seeds: tuple[int, ...],
+    what: str,
+    selection: Selection = "last",
+) -> list[PanelLogits]:
+    """Train every network with every seed on `images` alone; its logits on each of the sets of pixels to test on.
+
+    The one place where students are trained to measure utility: what a classifier trained on a release can do.
+    """
+    found: list[PanelLogits] = [{arch: [] for arch in lessons} for _ in tests]
     for arch, lesson in lessons.items():
         for seed in seeds:
-            yield arch, teach(images, lesson, seed=seed, what=f"{what}, {arch}, seed {seed}", selection=selection)
+            student = train_student(images, lesson, seed=seed, what=f"{what}, {arch}, seed {seed}", selection=selection)
+            for logits, pixels in zip(found, tests, strict=True):
+                logits[arch].append(outputs(student, pixels))
+    return found
 
 
-def taught(lessons: dict[str, Schedule], images: Images) -> dict[str, Any]:
-    """How the networks of a panel were taught, for a score's details."""
+def set_aside(images: Images, count: int) -> tuple[Images, Images]:
+    """The images without `count` random ones, and these; the same for the same images."""
+    order = torch.randperm(len(images), generator=torch.Generator().manual_seed(0))
+    return images.rows(order[count:]), images.rows(order[:count])
+
+
+def training_details(lessons: dict[str, Schedule], images: Images) -> dict[str, Any]:
+    """How the networks of a panel were trained, for a score's details."""
     return {
         "loss": {arch: LOSSES[lesson.loss_for(images)] for arch, lesson in lessons.items()},
         "epochs": {arch: lesson.epochs(images) for arch, lesson in lessons.items()},
@@ -124,22 +146,28 @@ def taught(lessons: dict[str, Schedule], images: Images) -> dict[str, Any]:
 
 
 def panel_score(
-    name: str, said: dict[str, list[Tensor]], images: Images, *, seeds: tuple[int, ...], details: dict[str, Any]
+    name: str, logits: PanelLogits, images: Images, *, seeds: tuple[int, ...], details: dict[str, Any]
 ) -> Score:
-    """The mean accuracy over networks and seeds of what was said, (n, k) each; a part for every network."""
+    """The mean accuracy over networks and seeds of these logits; a part for every network."""
     labels = released_labels(images)
-    answers = torch.stack([torch.stack([s.argmax(1) for s in of_seed]) for of_seed in said.values()])  # (a, s, n)
+    answers = _answers(logits)
     table = (answers == labels).double().mean(2)
     judged = replace(images, labels=labels)
     parts = tuple(
-        accuracy(f"{name}-{arch}", list(answers[row]), judged, seeds=seeds, details={}) for row, arch in enumerate(said)
+        accuracy(f"{name}-{arch}", list(answers[row]), judged, seeds=seeds, details={})
+        for row, arch in enumerate(logits)
     )
-    told = {
-        "accuracies": dict(zip(said, table.tolist(), strict=True)),
+    of_classes = {
+        "accuracies": dict(zip(logits, table.tolist(), strict=True)),
         "per_class": {c: None if t is None else t.mean().item() for c, t in by_class(answers, judged).items()},
         "precision": _precisions(answers, judged),
     }
-    return Spread.of(table).score(name, seeds=seeds, details={**told, **details}, parts=parts)
+    return Spread.of(table).score(name, seeds=seeds, details={**of_classes, **details}, parts=parts)
+
+
+def _answers(logits: PanelLogits) -> Tensor:
+    """The class that every classifier gives each image; (networks, seeds, n)."""
+    return torch.stack([torch.stack(of_network).argmax(2) for of_network in logits.values()])
 
 
 def by_class(answers: Tensor, images: Images) -> dict[str, Table | None]:
@@ -149,26 +177,29 @@ def by_class(answers: Tensor, images: Images) -> dict[str, Table | None]:
     return {c: right[..., r].mean(-1) if r.any() else None for c, r in zip(images.classes, rows, strict=True)}
 
 
-def worst_class(name: str, said: dict[str, list[Tensor]], images: Images, *, seeds: tuple[int, ...]) -> Score:
+def worst_class(name: str, logits: PanelLogits, images: Images, *, seeds: tuple[int, ...]) -> Score:
     """The accuracy on the class that the panel, on average, does worst."""
-    answers = torch.stack([torch.stack([s.argmax(1) for s in of_seed]) for of_seed in said.values()])
+    answers = _answers(logits)
     tables = {c: t for c, t in by_class(answers, images).items() if t is not None}
     worst = min(tables, key=lambda c: tables[c].mean().item())
     return Spread.of(tables[worst]).score(name, seeds=seeds, details={"worst_class": worst})
 
 
-def calibration(name: str, said: dict[str, list[Tensor]], images: Images, *, seeds: tuple[int, ...]) -> Score:
+def calibration(name: str, logits: PanelLogits, images: Images, *, seeds: tuple[int, ...]) -> Score:
     """The mean of the classifiers' expected calibration errors."""
-    errors = [[calibration_error(torch.softmax(s, 1), images.labels) for s in of_seed] for of_seed in said.values()]
+    errors = [
+        [calibration_error(torch.softmax(of_seed, 1), images.labels) for of_seed in of_network]
+        for of_network in logits.values()
+    ]
     table = torch.tensor(errors, dtype=torch.float64)
     return Spread.of(table).score(name, seeds=seeds, higher_is_better=False, details={"bins": BINS})
 
 
 def calibration_error(probabilities: Tensor, labels: Tensor, *, bins: int = BINS) -> float:
-    """How far confidence is from accuracy, averaged over images in equal bins of confidence (Guo et al. 2017)."""
+    """Expected calibration error (Guo et al. 2017): |confidence - accuracy| averaged over equal bins of confidence."""
     confidence, answer = probabilities.double().max(1)
     gap = (answer == labels).double() - confidence
-    place = (confidence * bins).ceil().long().clamp(1, bins) - 1  # a bin has its upper edge
+    place = (confidence * bins).ceil().long().clamp(1, bins) - 1  # a bin includes its upper edge
     return torch.zeros(bins, dtype=torch.float64).index_add(0, place, gap).abs().sum().item() / len(labels)
 
 
@@ -198,13 +229,10 @@ def accuracy(
 
 
 def comparable(synthetic: Images, real: Reference) -> Images:
-    """The real images to judge on: those of a known class, which must be the synthetic images' kind."""
+    """The held-out images of a known class, which must have the classes and the shape of the synthetic ones."""
     held_out = known(real.held_out)
-    if synthetic.classes != held_out.classes:
-        raise UsageError(f"Expected the classes {held_out.classes}, got {synthetic.classes}.")
-    if synthetic.pixels.shape[1:] != held_out.pixels.shape[1:]:
-        shapes = tuple(held_out.pixels.shape[1:]), tuple(synthetic.pixels.shape[1:])
-        raise UsageError(f"Expected synthetic images of shape {shapes[0]}, got {shapes[1]}.")
+    check_classes(synthetic, held_out)
+    check_shape(synthetic, held_out)
     if len(synthetic) < 2 or not len(held_out):
         raise DataError(
             f"Expected at least 2 synthetic and 1 held-out image, got {len(synthetic)} and {len(held_out)}."
@@ -212,15 +240,11 @@ def comparable(synthetic: Images, real: Reference) -> Images:
     return held_out
 
 
-def known(images: Images) -> Images:
-    """Without the records whose label is none of the classes: they count as absent."""
-    return images.rows((images.labels >= 0) & (images.labels < len(images.classes)))
-
-
 def _precisions(answers: Tensor, images: Images) -> dict[str, float | None]:
-    """Of the times that any classifier answered a class, the part that were right; None where none ever did."""
-    right, found = answers == images.labels, {}
+    """By class, the share of the answers with that class that are right; None where there is no such answer."""
+    right = answers == images.labels
+    found: dict[str, float | None] = {}
     for number, name in enumerate(images.classes):
-        asked = answers == number
-        found[name] = right[asked].double().mean().item() if asked.any() else None
+        answered = answers == number
+        found[name] = right[answered].double().mean().item() if answered.any() else None
     return found

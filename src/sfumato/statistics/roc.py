@@ -1,4 +1,4 @@
-"""What an attacker's scores prove: the curve, the area under it, the rate at few false alarms, a bound on epsilon."""
+"""Evaluate an attack's scores: the ROC curve, its area, true positive rates at few false alarms, a bound on epsilon."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ from torch import Tensor
 from sfumato.errors import DataError
 from sfumato.statistics.intervals import binomial_bounds, rate_bounds
 
-CONFIDENCE = 0.99  # of a bound on epsilon; several attacks are tried on a release, so 95 % would cry wolf
+CONFIDENCE = (
+    0.99  # of a bound on epsilon; several attacks are tried on a release, so 95 % would raise too many false alarms
+)
 INTERVAL = 0.95  # of the rates
 Floats = NDArray[np.float64]
 
@@ -85,10 +87,12 @@ def epsilon_bound(
     tail = (1 - confidence) / 2
     thresholds = np.unique(np.concatenate([choose_in, choose_out]))
     chosen = _epsilons(choose_in, choose_out, thresholds, delta=delta, tail=tail)  # (2, t)
-    way, best = np.unravel_index(int(chosen.argmax()), chosen.shape)
-    judged = _epsilons(judge_in, judge_out, thresholds[best : best + 1], delta=delta, tail=tail)[way, 0]
+    direction, best = np.unravel_index(int(chosen.argmax()), chosen.shape)
+    judged = _epsilons(judge_in, judge_out, thresholds[best : best + 1], delta=delta, tail=tail)[direction, 0]
     perfect = _epsilons(np.ones(len(judge_in)), np.zeros(len(judge_out)), np.array([0.5]), delta=delta, tail=tail)
-    return Bound(max(0.0, float(judged)), confidence, delta, max(0.0, float(perfect.max())), ("members", "others")[way])
+    return Bound(
+        max(0.0, float(judged)), confidence, delta, max(0.0, float(perfect.max())), ("members", "others")[direction]
+    )
 
 
 def _epsilons(ins: Floats, outs: Floats, thresholds: Floats, *, delta: float, tail: float) -> Floats:

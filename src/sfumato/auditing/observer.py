@@ -1,4 +1,4 @@
-"""A witness beside a run: every draw of noise and every answer passes it, so that both can be held to the ledger."""
+"""An observer of a run: it sees every draw of noise and every answer, and checks both against the ledger."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from sfumato.privacy import Charge, GaussianSum, Mechanism, Noise, Tape
 
 T = TypeVar("T")
 Ints = NDArray[np.int64]
-ALPHA = 1e-9  # the probability of a false alarm of every test of a law
+ALPHA = 1e-9  # the probability of a false alarm of each statistical test
 MOST_NORMALS = 200_000  # for the test of shape, which sorts them
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that was looked at: whether it holds, a line about it, and its numbers."""
+    """One thing that an audit looked at: whether it holds, a line about it, and its numbers."""
 
     name: str
     passed: bool
@@ -30,8 +30,8 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """One answer as it was given: what its last draw of noise was, and whom the sample held."""
+class ObservedAnswer:
+    """One answer of the core: the noise of its last draw, and which records were in the sample."""
 
     charge: int
     number: int
@@ -44,12 +44,12 @@ class Told:
 
 
 @dataclass
-class Witness:
-    """Passes everything on to a noise and a tape, and keeps notes. Holds exact sums' noise: lab material."""
+class RunObserver:
+    """Stands between the core and its noise and tape, and records what passes. What it holds is lab material."""
 
     inner_noise: Noise = field(default_factory=Noise)
     inner_tape: Tape = field(default_factory=Tape)
-    told: list[Told] = field(default_factory=list)
+    answers: list[ObservedAnswer] = field(default_factory=list)
     normals: int = 0  # Gaussian numbers drawn
     gumbels: int = 0  # calls for Gumbel noise
     sampled: list[tuple[NDArray[np.bool_], float]] = field(default_factory=list)
@@ -59,75 +59,79 @@ class Witness:
 
     @property
     def flow(self) -> list[tuple[int, int, int, int]]:
-        """The control flow as it shows from here: which answers of which size, in order."""
-        return [(t.charge, t.number, t.size, t.draws) for t in self.told]
+        """The control flow as the answers show it: which answers of which size, in order."""
+        return [(t.charge, t.number, t.size, t.draws) for t in self.answers]
 
 
 class _Noise(Noise):
-    def __init__(self, witness: Witness) -> None:
+    def __init__(self, observer: RunObserver) -> None:
         super().__init__()
-        self._witness = witness
+        self._observer = observer
 
     def lattice_gaussian(self, count: int, scale: float) -> Ints:
-        self._witness.normals += count
-        return self._witness.inner_noise.lattice_gaussian(count, scale)
+        self._observer.normals += count
+        return self._observer.inner_noise.lattice_gaussian(count, scale)
 
     def gumbel(self, count: int) -> NDArray[np.float64]:
-        self._witness.gumbels += 1
-        return self._witness.inner_noise.gumbel(count)
+        self._observer.gumbels += 1
+        return self._observer.inner_noise.gumbel(count)
 
     def included(self, count: int, rate: float) -> NDArray[np.bool_]:
-        drawn = self._witness.inner_noise.included(count, rate)
-        self._witness.sampled.append((drawn.copy(), rate))
+        drawn = self._observer.inner_noise.included(count, rate)
+        self._observer.sampled.append((drawn.copy(), rate))
         return drawn
 
     def drawn_shards(self, count: int, shards: int) -> Ints:
-        return self._witness.inner_noise.drawn_shards(count, shards)
+        return self._observer.inner_noise.drawn_shards(count, shards)
 
     def permutation(self, count: int) -> Ints:
-        return self._witness.inner_noise.permutation(count)
+        return self._observer.inner_noise.permutation(count)
 
 
 class _Tape(Tape):
-    def __init__(self, witness: Witness) -> None:
+    def __init__(self, observer: RunObserver) -> None:
         super().__init__()
-        self._witness, self._used = witness, 0
+        self._observer, self._used = observer, 0
         self._before: dict[tuple[int, int], Any] = {}
 
     def recall(self, charge: int, number: int) -> Any:
-        return self._witness.inner_tape.recall(charge, number)
+        return self._observer.inner_tape.recall(charge, number)
 
     def recorded(self, charge: int) -> int:
-        return self._witness.inner_tape.recorded(charge)
+        return self._observer.inner_tape.recorded(charge)
 
     def draws(self, charge: int) -> int:
-        return self._witness.inner_tape.draws(charge)
+        return self._observer.inner_tape.draws(charge)
 
     def settle(self, charge: int, number: int, answer: Any, *, exact: Ints, reach: float) -> Any:
-        witness, before = self._witness, self._before.get((charge, number))
+        observer, before = self._observer, self._before.get((charge, number))
         residual = None
         if answer.total.size == exact.size:
             residual = answer.total - exact.ravel() - (0 if before is None else before.total)
-        fresh = before is None and len(witness.sampled) > self._used
-        included, rate = witness.sampled[-1] if fresh else (None, None)
-        self._used = len(witness.sampled)
-        witness.told.append(Told(charge, number, exact.size, answer.draws, residual, reach, included, rate))
-        kept = witness.inner_tape.settle(charge, number, answer, exact=exact, reach=reach)
+        fresh = before is None and len(observer.sampled) > self._used
+        included, rate = observer.sampled[-1] if fresh else (None, None)
+        self._used = len(observer.sampled)
+        observer.answers.append(
+            ObservedAnswer(charge, number, exact.size, answer.draws, residual, reach, included, rate)
+        )
+        kept = observer.inner_tape.settle(charge, number, answer, exact=exact, reach=reach)
         self._before[charge, number] = kept
         return kept
 
 
 def verdict(name: str, problems: list[str], fine: str, values: dict[str, Any]) -> Finding:
-    """A finding that fails with its first problem, or holds with what is fine."""
+    """A finding that fails with its first problem, or holds with the text `fine`."""
     different = list(dict.fromkeys(problems))
     more = f" (and {len(different) - 1} more)" if len(different) > 1 else ""
-    told = different[0] + more if different else fine
-    return Finding(name, not different, told, {**values, "problems": different})
+    detail = different[0] + more if different else fine
+    return Finding(name, not different, detail, {**values, "problems": different})
 
 
-def noise_finding(witness: Witness, charges: Sequence[Charge]) -> Finding:
+def noise_finding(observer: RunObserver, charges: Sequence[Charge]) -> Finding:
     """Answers less exact sums, in units of the claimed standard deviation, are standard normal."""
-    parts = [t.residual / _spread(charges[t.charge].mechanism, t.reach) for t in witness.told if t.residual is not None]
+    parts = [
+        t.residual / _spread(charges[t.charge].mechanism, t.reach) for t in observer.answers if t.residual is not None
+    ]
     if not parts:
         return Finding("noise as charged", True, "no sums were asked", {"normals": 0})
     normals = np.concatenate(parts)
@@ -145,12 +149,12 @@ def normal_finding(name: str, normals: NDArray[np.float64]) -> Finding:
     return Finding(name, min(size, shape) > ALPHA, detail, values)
 
 
-def independence_finding(witness: Witness, charges: Sequence[Charge]) -> Finding:
+def independence_finding(observer: RunObserver, charges: Sequence[Charge]) -> Finding:
     """No draw of noise depends on another: neighbouring draws of a charge, and those of neighbouring charges."""
     drawn: list[list[NDArray[np.float64]]] = [[] for _ in charges]
-    for told in witness.told:
-        if told.residual is not None:
-            drawn[told.charge].append(told.residual / _spread(charges[told.charge].mechanism, told.reach))
+    for answer in observer.answers:
+        if answer.residual is not None:
+            drawn[answer.charge].append(answer.residual / _spread(charges[answer.charge].mechanism, answer.reach))
     return independent_finding("noise never repeated", [draws for draws in drawn if draws])
 
 
@@ -169,7 +173,7 @@ def independent_finding(name: str, drawn: Sequence[Sequence[NDArray[np.float64]]
     odds = {kind: _independence_odds(of_kind) for kind, of_kind in pairs.items() if of_kind}
     kept = [draw.tobytes() for draws in drawn for draw in draws if draw.size >= 4]
     problems = [f"{kind} depend on each other (p = {p:.2g})" for kind, p in odds.items() if p <= ALPHA]
-    problems += ["a draw stands there twice"] if len(set(kept)) < len(kept) else []
+    problems += ["a draw occurs twice"] if len(set(kept)) < len(kept) else []
     count = sum(len(draws) for draws in drawn)
     fine = f"{count} draws; least likely: p = {min(odds.values(), default=1.0):.2g}"
     return verdict(name, problems, fine, {"draws": count, **odds})
@@ -182,9 +186,9 @@ def _paired(values: Sequence[T]) -> list[tuple[T, T]]:
 def _independence_odds(pairs: Sequence[tuple[NDArray[np.float64], NDArray[np.float64]]]) -> float:
     shared = [(a[: b.size], b[: a.size]) for a, b in pairs]
     size = sum(a.size for a, _ in shared)
-    together = sum(float(np.square(a + b).sum()) for a, b in shared)
-    apart = sum(float(np.square(a - b).sum()) for a, b in shared)
-    ratio = together / max(apart, 1e-300)
+    sums = sum(float(np.square(a + b).sum()) for a, b in shared)
+    differences = sum(float(np.square(a - b).sum()) for a, b in shared)
+    ratio = sums / max(differences, 1e-300)
     return float(2 * min(stats.f.cdf(ratio, size, size), stats.f.sf(ratio, size, size)))
 
 
@@ -194,14 +198,16 @@ def _spread(mechanism: Mechanism, reach: float) -> float:
     return max(spread, 1e-300)
 
 
-def sampling_findings(witness: Witness, charges: Sequence[Charge]) -> list[Finding]:
+def sampling_findings(observer: RunObserver, charges: Sequence[Charge]) -> list[Finding]:
     """Every round's sample was drawn by the core at the rate that was charged, and as Poisson sampling is."""
     found, problems = [], []
     for number, charge in enumerate(charges):
         if not isinstance(charge.mechanism, GaussianSum):
             continue
         rate = charge.mechanism.sampling
-        rounds = {t.number: t for t in reversed(witness.told) if t.charge == number}.values()  # the first of a round
+        rounds = {
+            t.number: t for t in reversed(observer.answers) if t.charge == number
+        }.values()  # the first of a round
         masks = [t.included for t in rounds if t.included is not None]
         problems += [f"{len(rounds) - len(masks)} rounds without a sample"] if len(masks) < len(rounds) else []
         problems += [f"drawn at {t.rate} where {rate} was charged" for t in rounds if t.rate not in (rate, None)][:1]
@@ -215,9 +221,9 @@ def sampling_findings(witness: Witness, charges: Sequence[Charge]) -> list[Findi
 
 
 def sampling_finding(name: str, drawn: NDArray[np.bool_], rate: float) -> Finding:
-    """Is each of these (rounds, records) in on its own with that probability?
+    """Is each of these (rounds, records) included independently with that probability?
 
-    A shuffle has the right rate, but batches of one size and every record equally often.
+    Shuffled batches have the right rate, but they are of one size and use every record equally often.
     """
     rounds, count = drawn.shape
     pairs = drawn[:, : count - count % 2]
@@ -244,21 +250,21 @@ def _spread_odds(sums: Ints, trials: int, rate: float) -> float:
     return float(2 * min(law.cdf(square), law.sf(square)))
 
 
-def drawn_finding(witness: Witness, charges: Sequence[Charge], begun: Sequence[int]) -> Finding:
+def drawn_finding(observer: RunObserver, charges: Sequence[Charge], begun: Sequence[int]) -> Finding:
     """As many draws as the ledger marked, all of them from the core's own noise, each answered once."""
     problems, drawn = [], [0] * len(charges)
-    for told in {(t.charge, t.number): t for t in witness.told}.values():  # the last of each round
-        drawn[told.charge] += told.draws
+    for answer in {(t.charge, t.number): t for t in observer.answers}.values():  # the last of each round
+        drawn[answer.charge] += answer.draws
     for charge, used, marked in zip(charges, drawn, begun, strict=True):
         block = charge.mechanism.mark_block
         if not used <= marked < used + block:
             problems.append(f"{used} draws of {charge.purpose!r} where {marked} were marked as begun")
-    if not witness.told:
+    if not observer.answers:
         problems.append("nothing was asked of the data, so there is nothing to audit")
-    answered = sum(t.size for t in witness.told if t.residual is not None)
-    if witness.normals != answered:
-        problems.append(f"{answered} noisy numbers were told and {witness.normals} drawn from the core's noise")
-    if witness.gumbels != sum(t.residual is None for t in witness.told):
+    answered = sum(t.size for t in observer.answers if t.residual is not None)
+    if observer.normals != answered:
+        problems.append(f"{answered} noisy numbers were answered and {observer.normals} drawn from the core's noise")
+    if observer.gumbels != sum(t.residual is None for t in observer.answers):
         problems.append("choices and their noise do not match")
     fine = f"{sum(drawn)} draws for {len(charges)} charges, all marked before and all from the core's noise"
     return verdict("draws as charged", problems, fine, {"drawn": sum(drawn), "begun": sum(begun)})
