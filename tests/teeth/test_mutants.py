@@ -15,7 +15,6 @@ import torch
 from sfumato.privacy import (
     accounting,
     channel,
-    descent,
     journal,
     ledger,
     noise,
@@ -28,6 +27,7 @@ from sfumato.privacy import (
     teachers,
     vault,
 )
+from sfumato.privacy.gradients import training
 from sfumato.report import confined
 
 import guarantees
@@ -427,7 +427,7 @@ def lost_choice_falls_to_the_first(m: pytest.MonkeyPatch) -> None:
 
 
 def a_step_beside_the_answers(m: pytest.MonkeyPatch) -> None:
-    original = descent.noisy_gradient
+    original = training.noisy_gradient
 
     def leaky(
         query: private.Query, model: torch.nn.Module, loss: Callable[..., torch.Tensor], **settings: float
@@ -436,7 +436,7 @@ def a_step_beside_the_answers(m: pytest.MonkeyPatch) -> None:
         for weight in model.parameters():
             weight.grad += float(private.unlock(query).present.mean())
 
-    m.setattr(descent, "noisy_gradient", leaky)
+    m.setattr(training, "noisy_gradient", leaky)
 
 
 def fewer_steps_than_rounds(m: pytest.MonkeyPatch) -> None:

@@ -11,9 +11,9 @@ from sfumato.privacy.noise import LATTICE_BITS, Noise, SeededNoise
 
 if TYPE_CHECKING:
     from sfumato.privacy.accounting import calibrate, epsilon_pld, epsilon_rdp, profile
-    from sfumato.privacy.descent import Descent, descend
     from sfumato.privacy.gloo_crew import GlooCrew
-    from sfumato.privacy.gradients import noisy_gradient
+    from sfumato.privacy.gradients.step import noisy_gradient
+    from sfumato.privacy.gradients.training import Descent, descend
     from sfumato.privacy.private import PrivateImages, Query
     from sfumato.privacy.ray_crew import RayCrew
     from sfumato.privacy.recall import FinishedLedger, recalled_images
@@ -53,7 +53,7 @@ __all__ = [
 ]
 
 _HEAVY = {
-    "Descent": "descent",
+    "Descent": "gradients.training",
     "FinishedLedger": "recall",
     "GlooCrew": "gloo_crew",
     "PrivateImages": "private",
@@ -64,10 +64,10 @@ _HEAVY = {
     "Tape": "tape",
     "Teachers": "teachers",
     "calibrate": "accounting",
-    "descend": "descent",
+    "descend": "gradients.training",
     "epsilon_pld": "accounting",
     "epsilon_rdp": "accounting",
-    "noisy_gradient": "gradients",
+    "noisy_gradient": "gradients.step",
     "profile": "accounting",
     "recalled_images": "recall",
 }
