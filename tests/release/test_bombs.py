@@ -18,7 +18,8 @@ import torch
 from release.bombs import PICTURES, SHARDS, plant, png
 from release.making import edit_certificate, make_certificate, make_images, renew_sums
 from sfumato.errors import VerificationFailed
-from sfumato.release import layout, read_release, verify, write, write_release
+from sfumato.release import layout, read_certificate, read_release, verify, write, write_release
+from sfumato.release.card import render_card
 
 MARGIN = 200_000  # kB of memory beyond what an honest release takes
 
@@ -58,6 +59,8 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         assert plant(folders[name], make()) < 100_000
         if name in PICTURES:
             edit_certificate(folders[name], lambda values: values["samples"].update(count=1))
+            card = render_card(read_certificate(folders[name]), folders=False)
+            (folders[name] / layout.CARD).write_text(card, "utf-8")
         renew_sums(folders[name])
     return dict(zip(folders, in_a_child(list(folders.values())), strict=True))
 

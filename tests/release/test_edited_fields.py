@@ -55,8 +55,8 @@ SECTIONS = (
 )
 BOAST = "every person and every hospital, however many images they gave"
 UNNOTICED = [  # mechanisms that cost less than any accountant can see
-    {"kind": "gaussian-sum", "noise_multiplier": 1e9, "rounds": 1, "sampling": 1.0, "purpose": BOAST},
-    {"kind": "gaussian-sum", "noise_multiplier": 1e9, "rounds": 3, "sampling": 0.01, "purpose": BOAST},
+    {"kind": "gaussian-sum", "noise_multiplier": 1e8, "rounds": 1, "sampling": 1.0, "purpose": BOAST},
+    {"kind": "gaussian-sum", "noise_multiplier": 1e8, "rounds": 3, "sampling": 0.01, "purpose": BOAST},
 ]
 
 
