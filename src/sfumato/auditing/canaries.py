@@ -198,7 +198,7 @@ class _Scores:
 
 
 class _Roll:
-    """A pupil who knows which canaries are in its shard and says so, as loudly as it is let."""
+    """A teacher that knows which canaries are in its shard and answers with that, as large as its bound allows."""
 
     def __init__(self, count: int) -> None:
         self.count = count
@@ -228,7 +228,7 @@ def audit_shards(
     source = Canaries(canaries, seed)
     private = PrivateImages.seal(source, Ledger(Budget(math.inf, DELTA)), noise=noise)
     paid = replace(mechanism, rounds=mechanism.rounds * canaries)
-    teachers = private.teach(paid, purpose="canaries", pupil=_Roll(canaries))
+    teachers = private.teach(paid, purpose="canaries", model=_Roll(canaries))
     teachers.learn(torch.zeros(1))
     rate, spread = 1 / mechanism.shards, mechanism.noise_multiplier or 0.0
     total, evidence = np.zeros((2, canaries))

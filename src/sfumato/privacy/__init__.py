@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from sfumato.privacy.recall import FinishedLedger, recalled_images
     from sfumato.privacy.replay import Recording
     from sfumato.privacy.tape import Tape
-    from sfumato.privacy.teachers import Pupil, Teachers
+    from sfumato.privacy.teachers import TeacherModel, Teachers
 
 __all__ = [
     "LATTICE_BITS",
@@ -34,13 +34,13 @@ __all__ = [
     "Noise",
     "NoisyChoice",
     "PrivateImages",
-    "Pupil",
     "Query",
     "RayCrew",
     "Recording",
     "SeededNoise",
     "ShardedAnswers",
     "Tape",
+    "TeacherModel",
     "Teachers",
     "calibrate",
     "descend",
@@ -57,11 +57,11 @@ _HEAVY = {
     "FinishedLedger": "recall",
     "GlooCrew": "gloo_crew",
     "PrivateImages": "private",
-    "Pupil": "teachers",
     "Query": "private",
     "RayCrew": "ray_crew",
     "Recording": "replay",
     "Tape": "tape",
+    "TeacherModel": "teachers",
     "Teachers": "teachers",
     "calibrate": "accounting",
     "descend": "gradients.training",
