@@ -26,7 +26,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from sfumato.networks.resnet import ResNet
-from sfumato.privacy import Budget, GaussianSum, Ledger, PrivateImages, gradients, noisy_gradient
+from sfumato.privacy import Budget, GaussianSum, Ledger, PrivateImages, noisy_gradient
+from sfumato.privacy.gradients import step as gradient_step
 from sfumato.values import Spec
 
 Step = Callable[[], object]
@@ -99,7 +100,7 @@ def ours(model: nn.Module, shape: tuple[int, int, int], batch: int) -> Step:
 
 
 def reference(model: nn.Module, shape: tuple[int, int, int], batch: int) -> Step:
-    gradients._taps = lambda *_: None
+    gradient_step.record_layers = lambda *_: None
     return ours(model, shape, batch)
 
 

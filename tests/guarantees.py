@@ -29,6 +29,7 @@ import torch
 from scipy import stats
 
 from sfumato.errors import BudgetExceeded, SfumatoError, UsageError, VerificationFailed
+from sfumato.files import unfinished_name
 from sfumato.privacy import (
     LATTICE_BITS,
     Budget,
@@ -90,7 +91,7 @@ def hostile_rows() -> dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Ten
 
 
 @check
-def a_record_moves_a_sum_by_at_most_its_bound() -> None:
+def one_record_changes_a_sum_by_at_most_its_bound() -> None:
     data = toy()
     data.pixels[1] = 255  # the one record whose row is not finite
     for name, rows in hostile_rows().items():
@@ -109,7 +110,7 @@ def a_record_moves_a_sum_by_at_most_its_bound() -> None:
 
 
 @check
-def a_wide_row_keeps_its_bound() -> None:
+def a_row_of_millions_of_values_is_within_its_bound() -> None:
     """Wide rows on which float32 norms come out too small, or whose rounding adds most."""
     width = 4_000_000
     # here each of so many equal values, once clipped, lies just above a step: rounded to nearest it falls, rounded up
@@ -130,14 +131,14 @@ def a_wide_row_keeps_its_bound() -> None:
 
 
 @check
-def what_cannot_be_represented_is_refused() -> None:
+def bounds_and_noise_beyond_float_precision_are_refused() -> None:
     """Bounds whose squares underflow or overflow in float32, and noise beyond the integers of a float64."""
     for l2_bound in (1e-25, 0.0, -1.0, 1e-10, 1e10, math.inf, math.nan):
         query = opened(toy(6), GaussianSum(noise_multiplier=LOUD))
         with pytest.raises(UsageError, match="l2_bound"):
             query(flat, l2_bound=l2_bound)
         teachers = PrivateImages.seal(toy(6), Ledger(Budget(math.inf, 1e-5))).teach(
-            ShardedAnswers(shards=2, noise_multiplier=LOUD), purpose="t", pupil=MeanPupil()
+            ShardedAnswers(shards=2, noise_multiplier=LOUD), purpose="t", model=ShardSum()
         )
         with pytest.raises(UsageError, match="l2_bound"):
             teachers(torch.ones(1), l2_bound=l2_bound)
@@ -153,7 +154,7 @@ def what_cannot_be_represented_is_refused() -> None:
 
 
 @check
-def a_record_moves_a_sum_of_features_by_at_most_its_bound() -> None:
+def one_record_changes_a_sum_of_features_by_at_most_its_bound() -> None:
     """An absent record has a blank image, whose features need not be blank: they must not count."""
     data = toy()
 
@@ -169,7 +170,7 @@ def a_record_moves_a_sum_of_features_by_at_most_its_bound() -> None:
 
 
 @check
-def a_record_moves_one_bin_of_a_histogram_by_one() -> None:
+def one_record_changes_one_bin_of_a_histogram_by_one() -> None:
     data = toy()
 
     def run(private: PrivateImages) -> None:
@@ -249,7 +250,7 @@ class InTurn:
 
 
 @check
-def a_sum_over_shards_is_that_of_one_place_with_its_noise_and_no_more() -> None:
+def a_sum_over_shards_equals_the_sum_in_one_place_with_noise_added_once() -> None:
     data = toy()
     for cuts in ((), (50,), (1, 60, 119)):
         for rate in (1.0, 0.5):
@@ -257,15 +258,15 @@ def a_sum_over_shards_is_that_of_one_place_with_its_noise_and_no_more() -> None:
             crew = InTurn(data, cuts)
             private = PrivateImages.seal(crew, Ledger(Budget(math.inf, 1e-5)), noise=noise)
             query = private.open(GaussianSum(noise_multiplier=LOUD, sampling=rate), purpose="rows")
-            told = query.per_class(flat, l2_bound=0.7)
+            answered = query.per_class(flat, l2_bound=0.7)
             whole = PrivateImages.seal(data, Ledger(Budget(math.inf, 1e-5)), noise=SeededNoise(7))
             known = whole.open(GaussianSum(noise_multiplier=LOUD, sampling=rate), purpose="rows")
-            assert torch.equal(told, known.per_class(flat, l2_bound=0.7)), (cuts, rate)
+            assert torch.equal(answered, known.per_class(flat, l2_bound=0.7)), (cuts, rate)
             assert noise._bits(4).tolist() == whole_noise(whole).tolist(), "as much noise was drawn as in one place"
 
 
 @check
-def what_is_opened_was_sealed_by_the_other_end_at_this_place_of_this_meeting() -> None:
+def a_message_is_accepted_only_from_the_other_end_in_this_order_and_meeting() -> None:
     nonces = (channel.fresh_nonce(), channel.fresh_nonce(), channel.fresh_nonce())
 
     def end(
@@ -313,11 +314,11 @@ def noise_is_independent_between_rounds_and_between_charges() -> None:
         GaussianSum(rounds=12, noise_multiplier=3.0, sampling=0.5),
     ):
         private = PrivateImages.seal(blank, Ledger(Budget(math.inf, 1e-5)))
-        told = []
+        answered = []
         for charge in range(4):
             query = private.open(mechanism, purpose=f"charge {charge}")
-            told.append([query(flat, l2_bound=2.0).numpy() for _ in range(mechanism.rounds)])
-        draws = np.array(told) / 6.0  # (charges, rounds, values)
+            answered.append([query(flat, l2_bound=2.0).numpy() for _ in range(mechanism.rounds)])
+        draws = np.array(answered) / 6.0  # (charges, rounds, values)
         for name, first, second in (
             ("round 2k and 2k + 1", draws[:, :-1:2], draws[:, 1::2]),
             ("round 2k + 1 and 2k + 2", draws[:, 1:-1:2], draws[:, 2::2]),
@@ -328,7 +329,7 @@ def noise_is_independent_between_rounds_and_between_charges() -> None:
             ratio = float(np.square(first + second).sum() / max(np.square(first - second).sum(), 1e-300))
             odds = 2 * min(stats.f.cdf(ratio, size, size), stats.f.sf(ratio, size, size))
             assert odds > RARE, f"noise of {name} depends on each other (p = {odds:.1e})"
-        assert len({values.tobytes() for rounds in told for values in rounds}) == 48, "the same noise twice"
+        assert len({values.tobytes() for rounds in answered for values in rounds}) == 48, "the same noise twice"
 
 
 @check
@@ -341,9 +342,9 @@ def a_query_samples_each_record_once_at_the_declared_rate() -> None:
     def own(image: torch.Tensor, label: torch.Tensor) -> torch.Tensor:
         return (torch.arange(count) == (image.flatten() * 255).round()).float()
 
-    told = torch.stack([query(own, l2_bound=1.0) for _ in range(rounds)]).numpy()
-    uses = np.rint(told)
-    assert np.abs(told - uses).max() < 0.2, "noise of ten standard deviations"  # 4e-19 for all values together
+    answered = torch.stack([query(own, l2_bound=1.0) for _ in range(rounds)]).numpy()
+    uses = np.rint(answered)
+    assert np.abs(answered - uses).max() < 0.2, "noise of ten standard deviations"  # 4e-19 for all values together
     assert set(uses.flatten().tolist()) <= {0.0, 1.0}, "a record is in a round once or not at all"
     assert stats.binomtest(int(uses.sum()), uses.size, rate).pvalue > RARE, f"rate {uses.mean():.4f}, not {rate}"
     again = int((uses[:-1:2] * uses[1::2]).sum())  # the same record in two rounds
@@ -416,7 +417,7 @@ def noise_is_fresh_in_every_process_and_after_a_fork() -> None:
 
 
 @check
-def nothing_is_asked_before_it_is_paid() -> None:
+def a_question_is_charged_before_data_is_read() -> None:
     order: list[str] = []
 
     class WatchedLedger(Ledger):
@@ -459,7 +460,7 @@ def a_question_beyond_the_budget_is_refused_before_anything_is_written() -> None
 
 
 @check
-def no_more_rounds_than_were_paid() -> None:
+def no_more_rounds_than_were_charged() -> None:
     for mechanism in (
         GaussianSum(rounds=3, noise_multiplier=LOUD),
         GaussianSum(rounds=3, noise_multiplier=LOUD, sampling=0.5),
@@ -472,7 +473,7 @@ def no_more_rounds_than_were_paid() -> None:
 
 
 @check
-def a_ledger_survives_its_process_and_never_forgets() -> None:
+def a_ledger_keeps_every_charge_when_its_process_ends() -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "ledger"
         ledger = Ledger(Budget(5.0, 1e-5), path)
@@ -525,7 +526,7 @@ def a_torn_record_counts_as_begun() -> None:
 
 
 @check
-def the_handle_gives_nothing_away() -> None:
+def a_handle_has_no_access_to_records() -> None:
     private = PrivateImages.seal(toy(), Ledger(Budget(1.0, 1e-5)))
     attempts: list[Callable[[], object]] = [
         lambda: len(private),
@@ -557,7 +558,7 @@ def the_handle_gives_nothing_away() -> None:
 
 
 @check
-def closed_means_closed() -> None:
+def a_closed_handle_answers_nothing_and_holds_no_records() -> None:
     with tempfile.TemporaryDirectory() as folder:
         private = PrivateImages.seal(toy(), Ledger(Budget(1e6, 1e-5)), folder=Path(folder))
         query = private.open(GaussianSum(rounds=2, noise_multiplier=LOUD), purpose="before")
@@ -586,7 +587,7 @@ def mapped_copies(folder: str) -> int:
 
 
 @check
-def a_killed_process_leaves_no_pixels() -> None:
+def a_killed_process_leaves_no_pixels_on_disk() -> None:
     """Killed while the working copy is written, and after it."""
     marker = bytes(range(1, 17)) * 4
     for after in (False, True):
@@ -651,7 +652,7 @@ def a_contribution_sees_one_image_and_cannot_keep_it() -> None:
 
 
 @check
-def a_gradient_is_bounded_after_its_draws_are_averaged() -> None:
+def a_gradient_is_bounded_after_averaging_over_its_multiplicity() -> None:
     data = toy()
     model = torch.nn.Sequential(torch.nn.Flatten(0), torch.nn.Linear(16, 3))
 
@@ -672,7 +673,7 @@ def a_gradient_is_bounded_after_its_draws_are_averaged() -> None:
 
 
 @check
-def a_model_moves_by_noisy_gradients_alone_and_only_while_rounds_last() -> None:
+def a_model_changes_by_noisy_gradients_alone_and_only_while_rounds_are_left() -> None:
     def trained(data: ToySource, noise: Noise, tape: Tape) -> torch.nn.Linear:
         private = PrivateImages.seal(data, Ledger(Budget(math.inf, 1e-5)), noise=noise, tape=tape)
         model = torch.nn.Linear(16, 3, bias=False)
@@ -693,7 +694,7 @@ def a_model_moves_by_noisy_gradients_alone_and_only_while_rounds_last() -> None:
     assert first.weight.abs().max() > 0
 
 
-class MeanPupil:
+class ShardSum:
     """A teacher that knows the sum of its shard, pixels and labels, many times over, and answers with it."""
 
     def begin(self, number: int) -> dict[str, torch.Tensor]:
@@ -714,7 +715,7 @@ def an_answer_comes_from_one_independently_drawn_shard() -> None:
 
     def run(private: PrivateImages) -> None:
         teachers = private.teach(
-            ShardedAnswers(shards=4, rounds=400, noise_multiplier=LOUD), purpose="t", pupil=MeanPupil()
+            ShardedAnswers(shards=4, rounds=400, noise_multiplier=LOUD), purpose="t", model=ShardSum()
         )
         teachers.learn(torch.zeros(1))
         teachers(torch.ones(400), l2_bound=1.0)
@@ -734,14 +735,14 @@ def an_answer_comes_from_one_independently_drawn_shard() -> None:
     uses = np.array([sum(tuple(row) == d for row in exact.tolist()) for d in distinct])
     assert stats.chisquare(uses).pvalue > RARE, "teachers are not drawn uniformly"
     again = PrivateImages.seal(data, Ledger(Budget(1e6, 1e-5)))
-    teachers = again.teach(ShardedAnswers(shards=4, rounds=3, noise_multiplier=LOUD), purpose="t", pupil=MeanPupil())
+    teachers = again.teach(ShardedAnswers(shards=4, rounds=3, noise_multiplier=LOUD), purpose="t", model=ShardSum())
     teachers.learn(torch.zeros(1))
     with pytest.raises(BudgetExceeded):
         teachers(torch.ones(4), l2_bound=1.0)
 
 
 @check
-def the_shards_are_disjoint_and_whole() -> None:
+def the_shards_are_disjoint_and_cover_all_records() -> None:
     from sfumato.privacy.teachers import _deal
 
     for count, teachers in ((40, 4), (41, 4), (3, 5)):
@@ -776,7 +777,7 @@ def a_record_adds_from_zero_to_one_to_every_score() -> None:
 
 
 @check
-def a_choice_is_as_random_as_it_claims() -> None:
+def a_noisy_choice_has_the_declared_distribution() -> None:
     data, epsilon = toy(12), 1.0
 
     def score(image: torch.Tensor, label: torch.Tensor) -> torch.Tensor:
@@ -815,7 +816,7 @@ def gaussian_delta(epsilon: float, mu: float) -> float:
 
 
 @check
-def a_calibrated_plan_keeps_the_budget() -> None:
+def a_calibrated_plan_stays_within_the_budget() -> None:
     for epsilon in (1.0, 10.0):
         ledger = Ledger(Budget(epsilon, 1e-5))
         first = ledger.calibrate(GaussianSum(share=1.0), GaussianSum(rounds=50, sampling=0.1, share=3.0))
@@ -826,7 +827,7 @@ def a_calibrated_plan_keeps_the_budget() -> None:
 
 
 @check
-def impossible_descriptions_cannot_be_made() -> None:
+def invalid_mechanisms_and_budgets_are_refused() -> None:
     for made in (
         lambda: GaussianSum(rounds=0),
         lambda: GaussianSum(rounds=-1),
@@ -858,7 +859,7 @@ def impossible_descriptions_cannot_be_made() -> None:
 
 
 @check
-def exact_sums_are_not_on_the_tape() -> None:
+def the_tape_holds_no_exact_sums() -> None:
     with tempfile.TemporaryDirectory() as folder:
         data = toy()
         private = PrivateImages.seal(data, Ledger(Budget(1e6, 1e-5)), folder=Path(folder))
@@ -874,7 +875,7 @@ def exact_sums_are_not_on_the_tape() -> None:
 
 
 @check
-def an_older_ledger_is_noticed() -> None:
+def a_rolled_back_ledger_is_refused() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         ledger = Ledger(Budget(1e6, 1e-5), folder / "ledger")
@@ -933,33 +934,33 @@ def ask_everything(private: PrivateImages) -> list[torch.Tensor]:
     answers.append(features(flat, l2_bound=1.0))
     choice = private.choose(NoisyChoice(candidates=2, noise_multiplier=LOUD), purpose="choice", score=best_of_two)
     teachers = private.teach(
-        ShardedAnswers(shards=4, rounds=3, noise_multiplier=LOUD), purpose="teachers", pupil=MeanPupil()
+        ShardedAnswers(shards=4, rounds=3, noise_multiplier=LOUD), purpose="teachers", model=ShardSum()
     )
     teachers.learn(torch.zeros(1))
     return [*answers, torch.tensor(choice), teachers(torch.ones(3), l2_bound=1.0)]
 
 
 def recorded(folder: Path) -> tuple[list[torch.Tensor], Callable[[], PrivateImages], dict[str, bytes]]:
-    """A finished run: what it was told, a handle on its answers alone, and its files."""
+    """A finished run: the answers it got, a handle on its answers alone, and its files."""
     budget, ledger = Budget(math.inf, 1e-5), Ledger(Budget(math.inf, 1e-5), folder / "ledger")
     private = PrivateImages.seal(toy(), ledger, folder=folder)
-    told = ask_everything(private)
+    answered = ask_everything(private)
     private.close()
     ledger.close()
 
     def again() -> PrivateImages:
         return recalled_images(toy().spec, FinishedLedger(budget, folder / "ledger"), Tape(folder / "tape"))
 
-    return told, again, {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+    return answered, again, {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
 
 
 @check
-def recalled_answers_are_the_recorded_ones_and_there_are_no_others() -> None:
+def recalled_answers_are_the_recorded_ones_alone() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        told, again, files = recorded(folder)
+        answered, again, files = recorded(folder)
         repeated = ask_everything(again())
-        assert all(torch.equal(a, b) for a, b in zip(told, repeated, strict=True))
+        assert all(torch.equal(a, b) for a, b in zip(answered, repeated, strict=True))
 
         def walked() -> PrivateImages:
             private = again()
@@ -999,7 +1000,7 @@ def an_answer_that_was_not_recorded_is_refused() -> None:
 
 
 @check
-def an_unfinished_ledger_is_known_and_a_torn_one_refused_and_left_alone() -> None:
+def an_unfinished_ledger_is_recognised_and_a_torn_one_refused_unchanged() -> None:
     with tempfile.TemporaryDirectory() as name:
         path, budget = Path(name) / "ledger", Budget(5.0, 1e-5)
         ledger = Ledger(budget, path)
@@ -1057,8 +1058,8 @@ def a_public_page_is_built_from_its_release_alone() -> None:
             "a file of the release": lambda: (release / "inside").read_bytes(),
             "the names in the release": lambda: list(release.iterdir()),
             "a template": lambda: Path(confined.__file__).with_name("public.html.jinja").read_bytes(),
-            "the page": lambda: confined.unfinished(page).write_text("public"),
-            "its name": lambda: confined.unfinished(page).replace(page),
+            "the page": lambda: unfinished_name(page).write_text("public"),
+            "its name": lambda: unfinished_name(page).replace(page),
         }
         came = shut_in(release, page, forbidden | allowed)
         assert came == dict.fromkeys(forbidden, "refused") | dict.fromkeys(allowed, "done"), came
@@ -1085,7 +1086,7 @@ def shut_in(release: Path, page: Path, attempts: dict[str, Callable[[], object]]
         os.write(write, json.dumps({name: outcome(attempt) for name, attempt in attempts.items()}).encode())
         os._exit(0)
     os.close(write)
-    with os.fdopen(read) as told:
-        came: dict[str, str] = json.loads(told.read() or "{}")
+    with os.fdopen(read) as pipe:
+        came: dict[str, str] = json.loads(pipe.read() or "{}")
     os.waitpid(child, 0)
     return came

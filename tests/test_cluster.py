@@ -10,9 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from sfumato.cluster import Cluster
+from sfumato.errors import EnvironmentProblem
 from sockets import needs_proc
 
-pytest.importorskip("ray")
+ray = pytest.importorskip("ray")
 
 # in a process of its own: Ray keeps settings of the first cluster that a process starts
 PROBE = """
@@ -45,3 +47,13 @@ def test_a_local_cluster_listens_on_loopback_alone(tmp_path: Path) -> None:
     assert seen["worker"], "the task ran in a process that was looked at"
     assert seen["all"] >= 5, "Ray does listen"
     assert seen["beyond"] == []
+
+
+def test_a_ray_that_cannot_be_kept_on_loopback_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    from ray._private import ray_constants
+
+    monkeypatch.delattr(ray_constants, "ENABLE_RAY_CLUSTER")
+    with pytest.raises(EnvironmentProblem, match="kept on loopback"):
+        Cluster(workers=1)
+    assert not ray.is_initialized()

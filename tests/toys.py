@@ -65,8 +65,8 @@ def digits() -> tuple[ToySource, np.ndarray, np.ndarray]:
 def digits_known(images: Images) -> float:
     """The share of held-out digits that a linear classifier knows that has seen only these images."""
     _, held_out, truth = digits()
-    pupil = LogisticRegression(max_iter=300).fit(images.unit().flatten(1).numpy(), images.labels.numpy())
-    return float(pupil.score(held_out.reshape(len(held_out), -1) / 255, truth))
+    student = LogisticRegression(max_iter=300).fit(images.unit().flatten(1).numpy(), images.labels.numpy())
+    return float(student.score(held_out.reshape(len(held_out), -1) / 255, truth))
 
 
 def fitted_sampler(method: Synthesizer, source: ToySource, epsilon: float, *, public: Images | None = None) -> Sampler:

@@ -63,14 +63,28 @@ def _loopback_kept() -> Iterator[None]:
 
     It does so on Windows and macOS, by this constant; its servers listen on loopback if that is the node's address.
     """
-    from ray._private import ray_constants  # type: ignore[import-not-found,import-untyped,unused-ignore]
-
-    before = ray_constants.ENABLE_RAY_CLUSTER
-    ray_constants.ENABLE_RAY_CLUSTER = False
+    constants = _ray_constants()
+    before = constants.ENABLE_RAY_CLUSTER
+    constants.ENABLE_RAY_CLUSTER = False
     try:
         yield
     finally:
-        ray_constants.ENABLE_RAY_CLUSTER = before
+        constants.ENABLE_RAY_CLUSTER = before
+
+
+def _ray_constants() -> Any:
+    try:
+        from ray._private import ray_constants  # type: ignore[import-not-found,import-untyped,unused-ignore]
+
+        known = hasattr(ray_constants, "ENABLE_RAY_CLUSTER")
+    except ImportError:
+        known = False
+    if not known:
+        raise EnvironmentProblem(
+            "Expected a version of Ray that can be kept on loopback (it has ENABLE_RAY_CLUSTER), got another.",
+            fix="pip install 'ray==2.60.0', or give the address of a cluster",
+        )
+    return ray_constants
 
 
 def _ray() -> Any:

@@ -1,9 +1,10 @@
-"""What one can add: a synthesizer, a metric, an attack, a data set; and how they are found."""
+"""What one can add: a synthesizer, a learner, a metric, an attack, a data set; and how they are found."""
 
 from __future__ import annotations
 
 import ast
 import importlib
+import importlib.util
 import pkgutil
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
@@ -22,7 +23,8 @@ if TYPE_CHECKING:
     from sfumato.privacy import Budget, Mechanism, PrivateImages
 
 Sampler = Callable[["Tensor"], Images]  # labels in, images out; holds what fit learnt and nothing else
-Kind = Literal["methods", "metrics", "attacks", "data"]
+Model = Callable[["Tensor"], "Tensor"]  # images (n, c, h, w) in [0, 1] in, logits (n, k) out, as an nn.Module does
+Kind = Literal["methods", "learners", "metrics", "attacks", "data"]
 DEFAULT_METHOD = "sfumato"
 
 
@@ -48,6 +50,29 @@ class Synthesizer(ABC):
     @abstractmethod
     def fit(self, private: PrivateImages, public: Images | None) -> Sampler:
         """Ask what was planned, learn from the answers, and return a sampler that holds only those."""
+
+
+class Learner(ABC):
+    """A way to make a classifier that may be published: a frozen dataclass whose fields are public hyperparameters."""
+
+    public_images: ClassVar[Literal["unused", "welcome", "needed"]] = "unused"
+
+    @classmethod
+    @abstractmethod
+    def for_task(cls, spec: Spec, budget: Budget) -> Self:
+        """Good hyperparameters from public facts alone."""
+
+    @abstractmethod
+    def plan(self, spec: Spec) -> Sequence[Mechanism]:
+        """What will be asked of the private data; noise multipliers are left to the ledger."""
+
+    @abstractmethod
+    def seconds(self, spec: Spec) -> float:
+        """A rough run time on two laptop cores, from public facts alone."""
+
+    @abstractmethod
+    def fit(self, private: PrivateImages, public: Images | None) -> Model:
+        """Ask what was planned, train on the answers, and return a model that holds only what came from those."""
 
 
 class Metric(ABC):
@@ -120,13 +145,15 @@ class Dataset(ABC):
 
 
 def names(kind: Kind) -> dict[str, str]:
-    """Every method, metric, attack or data set there is, with its one-sentence description; imports none of them."""
+    """All files of a kind by name, with the sentence that describes each; imports none of them."""
     documented = {name: ast.get_docstring(ast.parse(file.read_text("utf-8"))) for name, file in _files(kind).items()}
     return {name: (text or "").split("\n")[0] for name, text in documented.items()}
 
 
 def _files(kind: Kind) -> dict[str, Path]:
     """The files of a kind's folder by the names that they register."""
+    if importlib.util.find_spec(f"sfumato.{kind}") is None:
+        return {}  # nobody has added one yet
     found = pkgutil.iter_modules(importlib.import_module(f"sfumato.{kind}").__path__)
     files = {m.name: Path(m.module_finder.path) / f"{m.name}.py" for m in found}  # type: ignore[union-attr]
     return {name.replace("_", "-"): files[name] for name in sorted(files) if not name.startswith("_")}
@@ -134,6 +161,7 @@ def _files(kind: Kind) -> dict[str, Path]:
 
 _CONTRACTS: dict[str, tuple[type[Any], ...]] = {
     "methods": (Synthesizer,),
+    "learners": (Learner,),
     "metrics": (Metric,),
     "attacks": (Attack, ClassifierAttack),
     "data": (Dataset,),
@@ -145,7 +173,7 @@ def find(kind: Kind, name: str) -> type[Any]:
     known = _files(kind)
     if name not in known:
         raise UsageError(
-            f"Expected one of the {kind} {', '.join(known)}; got {name!r}.",
+            f"Expected one of the {kind} {', '.join(known) or '(there are none)'}; got {name!r}.",
             fix=f"run `sfumato list {'datasets' if kind == 'data' else kind}` to see what there is",
         )
     module = importlib.import_module(f"sfumato.{kind}.{name.replace('-', '_')}")

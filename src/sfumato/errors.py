@@ -1,4 +1,4 @@
-"""What can go wrong, said in at most three lines: what was expected, where, and how to mend it."""
+"""The errors that a user sees, of at most three lines: what was expected, where, and how to fix it."""
 
 
 class SfumatoError(Exception):

@@ -13,7 +13,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 QUIET_LINE_EVERY = 30.0  # seconds between lines where there is no terminal
-TOLD_EVERY = 1.0  # seconds between what a listener hears
+LISTENER_EVERY = 1.0  # seconds between calls of a listener
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,10 +46,10 @@ def heard_by(listener: Listener) -> Iterator[None]:
 
 
 def track(items: Iterable[T], *, what: str, total: int) -> Iterator[T]:
-    """Yield the items and show how far we are, on standard error or to who listens."""
+    """Yield the items and show how far we are, on standard error or to the listener."""
     listener = _LISTENER.get()
     if listener is not None:
-        yield from _told(items, listener, what=what, total=total)
+        yield from _to_listener(items, listener, what=what, total=total)
     elif sys.stderr.isatty():
         yield from _bar(items, what=what, total=total)
     else:
@@ -88,12 +88,12 @@ def _lines(items: Iterable[T], *, what: str, total: int) -> Iterator[T]:
             print(f"{what}: {done} of {total}, about {left:.0f} s left", file=sys.stderr, flush=True)
 
 
-def _told(items: Iterable[T], listener: Listener, *, what: str, total: int) -> Iterator[T]:
+def _to_listener(items: Iterable[T], listener: Listener, *, what: str, total: int) -> Iterator[T]:
     first = last = time.monotonic()
     listener(Stage(what, 0, total, 0.0))
     for done, item in enumerate(items, start=1):
         yield item
         now = time.monotonic()
-        if now - last > TOLD_EVERY:
+        if now - last > LISTENER_EVERY:
             last = now
             listener(Stage(what, done, total, done / (now - first)))

@@ -1,16 +1,25 @@
-"""The frozen values that flow from stage to stage, public and private side apart."""
+"""The frozen values that are passed between the packages; none of them holds private and public records together."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 if TYPE_CHECKING:  # torch costs a second to import, and an auditor's `verify` does not need it
     import numpy as np
     from numpy.typing import NDArray
     from torch import Tensor
+
+ReleaseKind = Literal["images", "model", "hidden-images"]
+"""What a release holds: images to look at and to train on; a classifier; or images that only a model may read."""
+
+GuaranteeLevel = Literal["certified", "not-private", "empirical"]
+"""What a release promises: an epsilon that anyone can check; nothing; or resistance to attacks, without an epsilon."""
+
+CertificateLevel = Literal["certified", "not-private"]
+"""The levels that a certificate can state. `empirical` is none of them: a certificate states an epsilon or none."""
 
 
 @dataclass(frozen=True, slots=True)

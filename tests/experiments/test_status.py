@@ -57,7 +57,7 @@ def test_what_a_cell_does_can_be_seen_from_elsewhere(tmp_path: Path) -> None:
 def test_a_listener_hears_instead_of_the_terminal(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("sfumato.progress.TOLD_EVERY", -1.0)
+    monkeypatch.setattr("sfumato.progress.LISTENER_EVERY", -1.0)
     monkeypatch.setattr("sfumato.progress.QUIET_LINE_EVERY", -1.0)
     heard: list[Stage] = []
     with heard_by(heard.append):

@@ -15,7 +15,6 @@ import torch
 from sfumato.privacy import (
     accounting,
     channel,
-    descent,
     journal,
     ledger,
     noise,
@@ -28,6 +27,7 @@ from sfumato.privacy import (
     teachers,
     vault,
 )
+from sfumato.privacy.gradients import training
 from sfumato.report import confined
 
 import guarantees
@@ -406,7 +406,7 @@ def recalled_ledger_goes_on(m: pytest.MonkeyPatch) -> None:
 
 
 def recalled_handle_makes_answers_up(m: pytest.MonkeyPatch) -> None:
-    m.setattr(recall, "_Silence", noise.Noise)
+    m.setattr(recall, "_NoNoise", noise.Noise)
     blank = lambda self, chosen: (  # noqa: E731
         torch.zeros(len(chosen), *self.spec.shape),
         torch.zeros(len(chosen), dtype=torch.int64),
@@ -427,7 +427,7 @@ def lost_choice_falls_to_the_first(m: pytest.MonkeyPatch) -> None:
 
 
 def a_step_beside_the_answers(m: pytest.MonkeyPatch) -> None:
-    original = descent.noisy_gradient
+    original = training.noisy_gradient
 
     def leaky(
         query: private.Query, model: torch.nn.Module, loss: Callable[..., torch.Tensor], **settings: float
@@ -436,7 +436,7 @@ def a_step_beside_the_answers(m: pytest.MonkeyPatch) -> None:
         for weight in model.parameters():
             weight.grad += float(private.unlock(query).present.mean())
 
-    m.setattr(descent, "noisy_gradient", leaky)
+    m.setattr(training, "noisy_gradient", leaky)
 
 
 def fewer_steps_than_rounds(m: pytest.MonkeyPatch) -> None:
@@ -537,82 +537,82 @@ def keys_are_the_same_both_ways(m: pytest.MonkeyPatch) -> None:
     m.setattr(channel, "HKDF", Doubled)
 
 
-SEALED = "what_is_opened_was_sealed_by_the_other_end_at_this_place_of_this_meeting"
+SEALED = "a_message_is_accepted_only_from_the_other_end_in_this_order_and_meeting"
 MUTANTS: list[tuple[Patch, str]] = [
     (messages_are_not_counted, SEALED),
     (messages_are_sent_in_the_clear, SEALED),
     (keys_are_the_same_both_ways, SEALED),
     *((keys_without(what), SEALED) for what in ("secret", "driver_nonce", "worker_nonce", "rank", "ranks")),
-    (a_step_beside_the_answers, "a_model_moves_by_noisy_gradients_alone_and_only_while_rounds_last"),
-    (fewer_steps_than_rounds, "a_model_moves_by_noisy_gradients_alone_and_only_while_rounds_last"),
-    (no_clip, "a_record_moves_a_sum_by_at_most_its_bound"),
-    (batch_clip, "a_record_moves_a_sum_by_at_most_its_bound"),
-    (clip_to_twice_the_bound, "a_record_moves_a_sum_by_at_most_its_bound"),
-    (nan_passes, "a_record_moves_a_sum_by_at_most_its_bound"),
-    (absent_records_count, "a_record_moves_a_sum_by_at_most_its_bound"),
-    (votes_count_twice, "a_record_moves_one_bin_of_a_histogram_by_one"),
+    (a_step_beside_the_answers, "a_model_changes_by_noisy_gradients_alone_and_only_while_rounds_are_left"),
+    (fewer_steps_than_rounds, "a_model_changes_by_noisy_gradients_alone_and_only_while_rounds_are_left"),
+    (no_clip, "one_record_changes_a_sum_by_at_most_its_bound"),
+    (batch_clip, "one_record_changes_a_sum_by_at_most_its_bound"),
+    (clip_to_twice_the_bound, "one_record_changes_a_sum_by_at_most_its_bound"),
+    (nan_passes, "one_record_changes_a_sum_by_at_most_its_bound"),
+    (absent_records_count, "one_record_changes_a_sum_by_at_most_its_bound"),
+    (votes_count_twice, "one_record_changes_one_bin_of_a_histogram_by_one"),
     (scaled_noise(0.0), "the_noise_has_the_declared_size"),
     (scaled_noise(0.5), "the_noise_has_the_declared_size"),
     (scaled_noise(0.9), "the_noise_has_the_declared_size"),
     (scaled_noise(0.95), "the_noise_has_the_declared_size"),
     (uniform_noise, "the_noise_has_the_declared_size"),
-    (rounded_up, "a_wide_row_keeps_its_bound"),
-    (float32_norms, "a_wide_row_keeps_its_bound"),
-    (any_bound_allowed, "what_cannot_be_represented_is_refused"),
-    (noise_of_any_size, "what_cannot_be_represented_is_refused"),
-    (absent_features_count, "a_record_moves_a_sum_of_features_by_at_most_its_bound"),
+    (rounded_up, "a_row_of_millions_of_values_is_within_its_bound"),
+    (float32_norms, "a_row_of_millions_of_values_is_within_its_bound"),
+    (any_bound_allowed, "bounds_and_noise_beyond_float_precision_are_refused"),
+    (noise_of_any_size, "bounds_and_noise_beyond_float_precision_are_refused"),
+    (absent_features_count, "one_record_changes_a_sum_of_features_by_at_most_its_bound"),
     (every_odd_round_repeats_the_noise_before, "noise_is_independent_between_rounds_and_between_charges"),
     (every_charge_has_the_same_noise, "noise_is_independent_between_rounds_and_between_charges"),
     (poisson_mask_drawn_twice, "a_query_samples_each_record_once_at_the_declared_rate"),
     (a_sample_is_summed_twice, "a_query_samples_each_record_once_at_the_declared_rate"),
-    (the_working_copy_has_a_name, "a_killed_process_leaves_no_pixels"),
-    (the_working_copy_has_a_name, "closed_means_closed"),
+    (the_working_copy_has_a_name, "a_killed_process_leaves_no_pixels_on_disk"),
+    (the_working_copy_has_a_name, "a_closed_handle_answers_nothing_and_holds_no_records"),
     (seeded_noise, "noise_is_fresh_in_every_process_and_after_a_fork"),
     (forked_noise, "noise_is_fresh_in_every_process_and_after_a_fork"),
     (noise_of_a_process_number, "noise_is_fresh_in_every_process_and_after_a_fork"),
-    (noise_from_every_shard, "a_sum_over_shards_is_that_of_one_place_with_its_noise_and_no_more"),
-    (shards_overlap, "a_sum_over_shards_is_that_of_one_place_with_its_noise_and_no_more"),
-    (shards_sample_on_their_own, "a_sum_over_shards_is_that_of_one_place_with_its_noise_and_no_more"),
+    (noise_from_every_shard, "a_sum_over_shards_equals_the_sum_in_one_place_with_noise_added_once"),
+    (shards_overlap, "a_sum_over_shards_equals_the_sum_in_one_place_with_noise_added_once"),
+    (shards_sample_on_their_own, "a_sum_over_shards_equals_the_sum_in_one_place_with_noise_added_once"),
     (off_the_lattice, "answers_lie_on_the_lattice"),
     (shuffled_batches, "records_are_sampled_independently_at_the_declared_rate"),
     (higher_rate, "records_are_sampled_independently_at_the_declared_rate"),
     (correlated_sampling, "records_are_sampled_independently_at_the_declared_rate"),
     (empty_batch_resampled, "an_empty_sample_is_pure_noise"),
     (free_charges, "a_question_beyond_the_budget_is_refused_before_anything_is_written"),
-    (rounds_for_free, "a_ledger_survives_its_process_and_never_forgets"),
-    (begin_after_noise, "nothing_is_asked_before_it_is_paid"),
-    (charge_in_memory_only, "a_ledger_survives_its_process_and_never_forgets"),
-    (marks_not_written, "a_ledger_survives_its_process_and_never_forgets"),
+    (rounds_for_free, "a_ledger_keeps_every_charge_when_its_process_ends"),
+    (begin_after_noise, "a_question_is_charged_before_data_is_read"),
+    (charge_in_memory_only, "a_ledger_keeps_every_charge_when_its_process_ends"),
+    (marks_not_written, "a_ledger_keeps_every_charge_when_its_process_ends"),
     (chain_not_checked, "a_damaged_ledger_is_refused"),
     (torn_record_forgotten, "a_torn_record_counts_as_begun"),
-    (close_does_nothing, "closed_means_closed"),
-    (handle_has_items, "the_handle_gives_nothing_away"),
-    (handle_pickles, "the_handle_gives_nothing_away"),
+    (close_does_nothing, "a_closed_handle_answers_nothing_and_holds_no_records"),
+    (handle_has_items, "a_handle_has_no_access_to_records"),
+    (handle_pickles, "a_handle_has_no_access_to_records"),
     (whole_batches_mapped, "a_contribution_sees_one_image_and_cannot_keep_it"),
-    (multiplicity_clipped_apart, "a_gradient_is_bounded_after_its_draws_are_averaged"),
+    (multiplicity_clipped_apart, "a_gradient_is_bounded_after_averaging_over_its_multiplicity"),
     (one_teacher_for_a_batch, "an_answer_comes_from_one_independently_drawn_shard"),
     (overlapping_shards, "an_answer_comes_from_one_independently_drawn_shard"),
     (empty_places_borrow_pixels, "an_answer_comes_from_one_independently_drawn_shard"),
     (empty_places_borrow_labels, "an_answer_comes_from_one_independently_drawn_shard"),
     (teachers_unclipped, "an_answer_comes_from_one_independently_drawn_shard"),
     (rounds_for_free, "an_answer_comes_from_one_independently_drawn_shard"),
-    (scores_unbounded, "a_choice_is_as_random_as_it_claims"),
+    (scores_unbounded, "a_noisy_choice_has_the_declared_distribution"),
     (scores_unbounded, "a_record_adds_from_zero_to_one_to_every_score"),
     (scores_from_minus_one_to_one, "a_record_adds_from_zero_to_one_to_every_score"),
-    (best_without_noise, "a_choice_is_as_random_as_it_claims"),
+    (best_without_noise, "a_noisy_choice_has_the_declared_distribution"),
     (half_epsilon, "epsilon_is_never_below_the_closed_form"),
     (gaussian_rounds_not_composed, "epsilon_is_never_below_the_closed_form"),
-    (spending_forgotten_when_calibrating, "a_calibrated_plan_keeps_the_budget"),
+    (spending_forgotten_when_calibrating, "a_calibrated_plan_stays_within_the_budget"),
     (features_of_a_batch, "a_feature_depends_on_its_own_image_alone"),
-    (features_stay, "closed_means_closed"),
-    (exact_sum_on_tape, "exact_sums_are_not_on_the_tape"),
-    (rollback_unnoticed, "an_older_ledger_is_noticed"),
+    (features_stay, "a_closed_handle_answers_nothing_and_holds_no_records"),
+    (exact_sum_on_tape, "the_tape_holds_no_exact_sums"),
+    (rollback_unnoticed, "a_rolled_back_ledger_is_refused"),
     (answers_not_recalled, "a_resumed_query_repeats_its_answers_and_counts_what_was_lost"),
-    (any_delta_allowed, "impossible_descriptions_cannot_be_made"),
-    (recalled_ledger_goes_on, "recalled_answers_are_the_recorded_ones_and_there_are_no_others"),
+    (any_delta_allowed, "invalid_mechanisms_and_budgets_are_refused"),
+    (recalled_ledger_goes_on, "recalled_answers_are_the_recorded_ones_alone"),
     (recalled_handle_makes_answers_up, "an_answer_that_was_not_recorded_is_refused"),
     (lost_choice_falls_to_the_first, "an_answer_that_was_not_recorded_is_refused"),
-    (reading_a_ledger_mends_it, "an_unfinished_ledger_is_known_and_a_torn_one_refused_and_left_alone"),
+    (reading_a_ledger_mends_it, "an_unfinished_ledger_is_recognised_and_a_torn_one_refused_unchanged"),
     (no_walls, "a_public_page_is_built_from_its_release_alone"),
     (links_lead_out, "a_public_page_is_built_from_its_release_alone"),
     (the_lab_begins_like_the_release, "a_public_page_is_built_from_its_release_alone"),

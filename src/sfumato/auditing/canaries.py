@@ -199,7 +199,7 @@ class _Scores:
 
 
 class _Attendance:
-    """A pupil that knows which canaries are in its shard and answers so, with the largest row that is allowed."""
+    """A teacher that knows which canaries are in its shard and answers so, with the largest row that is allowed."""
 
     def __init__(self, count: int) -> None:
         self.count = count
@@ -229,7 +229,7 @@ def audit_shards(
     source = Canaries(canaries, seed)
     private = PrivateImages.seal(source, Ledger(Budget(math.inf, DELTA)), noise=noise)
     paid = replace(mechanism, rounds=mechanism.rounds * canaries)
-    teachers = private.teach(paid, purpose="canaries", pupil=_Attendance(canaries))
+    teachers = private.teach(paid, purpose="canaries", model=_Attendance(canaries))
     teachers.learn(torch.zeros(1))
     rate, spread = 1 / mechanism.shards, mechanism.noise_multiplier or 0.0
     total, evidence = np.zeros((2, canaries))

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from sfumato.errors import UsageError
 from sfumato.privacy import LATTICE_BITS, Ledger, Noise, epsilon_pld, epsilon_rdp, profile
 from sfumato.release import Certificate, NoiseSource, statements
-from sfumato.values import Images
+from sfumato.values import CertificateLevel, Images
 
 if TYPE_CHECKING:
     from sfumato.making.release import Job, Task
@@ -28,8 +28,8 @@ def assumptions_of(job: Job) -> list[str]:
 def resampled(assumptions: Iterable[str]) -> list[str]:
     """The same for another release from the same answers; ledgers from before resampling say it in older words."""
     before, now = statements.ALONE_BEFORE, statements.ALONE
-    said = dict.fromkeys(now if text == before else text for text in assumptions)
-    return [*said, statements.TOGETHER]
+    stated = dict.fromkeys(now if text == before else text for text in assumptions)
+    return [*stated, statements.TOGETHER]
 
 
 def certify(
@@ -41,12 +41,13 @@ def certify(
     delta, spec = task.budget.delta, task.spec
     epsilon = epsilon_pld(mechanisms, delta) if private else None
     curve = _curve(mechanisms, epsilon) if epsilon is not None else []
+    level: CertificateLevel = "certified" if private else "not-private"
     settings = asdict(task.synthesizer)  # type: ignore[call-overload]
     hyperparameters = {name: str(value) if isinstance(value, tuple) else value for name, value in settings.items()}
     return Certificate.model_validate(
         {
             "guarantee": {
-                "level": "certified" if private else "not-private",
+                "level": level,
                 "epsilon": epsilon,
                 "delta": delta,
                 "epsilon_rdp": epsilon_rdp(mechanisms, delta) if private else None,

@@ -8,13 +8,14 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from sfumato import contracts, data
 from sfumato.contracts import DEFAULT_METHOD, Reading, Synthesizer
 from sfumato.errors import UsageError
 from sfumato.lab.folder import Lab
 from sfumato.making.certify import assumptions_of, certify
+from sfumato.making.shards import Shards, is_sharded, open_records, refuse_other_than_sums
 from sfumato.privacy import Budget, Ledger, Mechanism, Noise, PrivateImages, Tape, calibrate, epsilon_pld
 from sfumato.release import write_release
 from sfumato.values import Images, Source, Spec
@@ -22,6 +23,7 @@ from sfumato.values import Images, Source, Spec
 NO_READING = Reading()
 MOST_EPSILON = 100  # loss distributions of more fill the memory and overflow
 MOST_IMAGES = 10**7  # a release is made in memory
+SHARD_FIELDS = ("engine", "address", "processes")  # of a job; in run.json only where data lies in shards
 LONGEST_NAME = 200  # bytes; file systems allow 255, and `.lab` and `.tmp-<pid>` are put behind it
 
 
@@ -38,6 +40,10 @@ class Job:
     reading: Reading = NO_READING
     folders: bool = False  # also write the images as class folders
     settings: tuple[tuple[str, str], ...] = ()  # hyperparameters by name, as a user writes them
+    # `data` is a folder of shards where the engine is ray or there are several processes
+    engine: Literal["local", "ray"] = "local"
+    address: str | None = None  # of a Ray cluster; without one, a local cluster is started
+    processes: int = 1  # on this machine
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +80,8 @@ def task_of(job: Job, source: Source) -> Task:
     if synthesizer.public_images == "unused" and job.public is not None:
         raise UsageError(f"{job.method} makes no use of public images.", fix="leave --public out")
     check_count(job.count)
+    if is_sharded(job):
+        refuse_other_than_sums(synthesizer, spec, job.method)
     if job.public is not None:
         data.open_source(job.public, _public_reading(spec))
     return Task(spec, budget, synthesizer)
@@ -86,7 +94,7 @@ def check_count(count: int | None) -> None:
 
 def plan_release(job: Job, *, source: Source | None = None) -> Plan:
     """Noise, rounds and expected time; no private pixel is read."""
-    task = task_of(job, source or data.open_source(job.data, job.reading))
+    task = task_of(job, source or open_records(job))
     epsilon, delta = task.budget.epsilon, task.budget.delta
     mechanisms = calibrate(task.synthesizer.plan(task.spec), epsilon=epsilon, delta=delta)
     return Plan(task, mechanisms, epsilon_pld(mechanisms, delta), task.synthesizer.seconds(task.spec))
@@ -133,19 +141,20 @@ def make_release(
     """
     out = Path(out).absolute()
     refuse_bad_target(out, job.data)
-    source = data.open_source(job.data, job.reading)
+    source = open_records(job)
     task = task_of(job, source)
     public = public_images_of(job, task.spec)
     with Lab.beside(out) as lab:
-        lab.remember(_identity(job, task, public))
+        lab.remember(_identity(job, task, public, source))
         ledger = Ledger(task.budget, lab.folder / "ledger.jsonl")
         try:
             for statement in assumptions_of(job):
                 ledger.assume(statement)
             noise = noise or Noise()
-            private = PrivateImages.seal(source, ledger, folder=lab.folder, noise=noise, tape=tape)
-            lab.note_bad_files(source)
+            records = source.crew(job) if isinstance(source, Shards) else source
+            private = PrivateImages.seal(records, ledger, folder=lab.folder, noise=noise, tape=tape)
             try:
+                lab.note_bad_files(source)
                 sampler = task.synthesizer.fit(private, public)
             finally:
                 private.close()
@@ -161,10 +170,20 @@ def make_release(
                 lab.forget()
 
 
-def _identity(job: Job, task: Task, public: Images | None) -> dict[str, Any]:
+def _identity(job: Job, task: Task, public: Images | None, source: Source) -> dict[str, Any]:
     """What must be the same when a run is resumed, and all that it takes to sample again from its answers."""
-    facts = {"budget": asdict(task.budget), "spec": asdict(task.spec), "public_images": fingerprint(public)}
-    return {**asdict(job), **facts, "hyperparameters": asdict(task.synthesizer)}  # type: ignore[call-overload]
+    identity = {
+        **asdict(job),
+        "budget": asdict(task.budget),
+        "spec": asdict(task.spec),
+        "public_images": fingerprint(public),
+        "hyperparameters": asdict(task.synthesizer),  # type: ignore[call-overload]
+    }
+    if isinstance(source, Shards):
+        return {**identity, "shards": source.identity()}
+    for name in SHARD_FIELDS:  # older versions, whose runs may be resumed, did not have them
+        del identity[name]
+    return identity
 
 
 def fingerprint(images: Images | None) -> str | None:

@@ -16,6 +16,7 @@ from sfumato.errors import DataError, UsageError, VerificationFailed
 from sfumato.lab.folder import Lab
 from sfumato.making.certify import certify, resampled
 from sfumato.making.release import (
+    SHARD_FIELDS,
     Job,
     Task,
     balanced_sample,
@@ -78,11 +79,11 @@ def resample_release(
     public = _public_again(original)
     _warn_of_other_versions(original.certificate.versions)
     with lab:
-        told = {"release": str(original.folder), "answers": f"{original.folder}.lab", "settings": dict(settings)}
-        lab.write(NOTE, json.dumps(told, indent=2) + "\n")
+        note = {"release": str(original.folder), "answers": f"{original.folder}.lab", "settings": dict(settings)}
+        lab.write(NOTE, json.dumps(note, indent=2) + "\n")
         images = _sampled(original, task, public, job.count or task.spec.count)
-        said = resampled(original.ledger.assumptions)
-        certificate = certify(job, task, original.ledger, original.certificate.noise, images, said)
+        assumptions = resampled(original.ledger.assumptions)
+        certificate = certify(job, task, original.ledger, original.certificate.noise, images, assumptions)
         return write_release(out, images, certificate, export_folders=folders)
 
 
@@ -147,8 +148,8 @@ def _run(path: Path) -> tuple[Job, Task, str | None]:
         classes = facts["reading"]["classes"]
         reading = Reading(**{**facts["reading"], "classes": None if classes is None else tuple(classes)})
         settings = tuple((str(name), str(value)) for name, value in facts["settings"])
-        told = {f.name: facts[f.name] for f in fields(Job)}
-        job = Job(**{**told, "reading": reading, "settings": settings})
+        stated = {f.name: facts[f.name] for f in fields(Job) if f.name in facts or f.name not in SHARD_FIELDS}
+        job = Job(**{**stated, "reading": reading, "settings": settings})
         budget = Budget(**facts["budget"])
         task = Task(spec, budget, _synthesizer(job.method, spec, budget, facts["hyperparameters"]))
     except (KeyError, TypeError, ValueError, UsageError) as error:

@@ -11,15 +11,15 @@ from sfumato.privacy.noise import LATTICE_BITS, Noise, SeededNoise
 
 if TYPE_CHECKING:
     from sfumato.privacy.accounting import calibrate, epsilon_pld, epsilon_rdp, profile
-    from sfumato.privacy.descent import Descent, descend
     from sfumato.privacy.gloo_crew import GlooCrew
-    from sfumato.privacy.gradients import noisy_gradient
+    from sfumato.privacy.gradients.step import noisy_gradient
+    from sfumato.privacy.gradients.training import Descent, descend
     from sfumato.privacy.private import PrivateImages, Query
     from sfumato.privacy.ray_crew import RayCrew
     from sfumato.privacy.recall import FinishedLedger, recalled_images
     from sfumato.privacy.replay import Recording
     from sfumato.privacy.tape import Tape
-    from sfumato.privacy.teachers import Pupil, Teachers
+    from sfumato.privacy.teachers import TeacherModel, Teachers
 
 __all__ = [
     "LATTICE_BITS",
@@ -34,13 +34,13 @@ __all__ = [
     "Noise",
     "NoisyChoice",
     "PrivateImages",
-    "Pupil",
     "Query",
     "RayCrew",
     "Recording",
     "SeededNoise",
     "ShardedAnswers",
     "Tape",
+    "TeacherModel",
     "Teachers",
     "calibrate",
     "descend",
@@ -53,21 +53,21 @@ __all__ = [
 ]
 
 _HEAVY = {
-    "Descent": "descent",
+    "Descent": "gradients.training",
     "FinishedLedger": "recall",
     "GlooCrew": "gloo_crew",
     "PrivateImages": "private",
-    "Pupil": "teachers",
     "Query": "private",
     "RayCrew": "ray_crew",
     "Recording": "replay",
     "Tape": "tape",
+    "TeacherModel": "teachers",
     "Teachers": "teachers",
     "calibrate": "accounting",
-    "descend": "descent",
+    "descend": "gradients.training",
     "epsilon_pld": "accounting",
     "epsilon_rdp": "accounting",
-    "noisy_gradient": "gradients",
+    "noisy_gradient": "gradients.step",
     "profile": "accounting",
     "recalled_images": "recall",
 }

@@ -25,9 +25,9 @@ class Journal:
 
     def __init__(self, path: Path, *, read_only: bool = False) -> None:
         self._path, self._head, self._read_only = path, _START, read_only
-        ways = os.O_RDONLY if read_only else os.O_RDWR | os.O_CREAT | os.O_APPEND
+        mode = os.O_RDONLY if read_only else os.O_RDWR | os.O_CREAT | os.O_APPEND
         try:
-            self._file = os.open(path, ways | os.O_NOFOLLOW, 0o600)
+            self._file = os.open(path, mode | os.O_NOFOLLOW, 0o600)
             fcntl.flock(self._file, (fcntl.LOCK_SH if read_only else fcntl.LOCK_EX) | fcntl.LOCK_NB)
             flush_folder(path.parent)
         except BlockingIOError as error:

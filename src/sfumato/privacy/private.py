@@ -25,7 +25,7 @@ from sfumato.privacy.vault import Vault
 from sfumato.values import Source, Spec
 
 if TYPE_CHECKING:
-    from sfumato.privacy.teachers import Pupil, Teachers
+    from sfumato.privacy.teachers import TeacherModel, Teachers
 
 Contribution = Callable[[Tensor, Tensor], Tensor]  # one image (c, h, w) in [0, 1] and its label, to one row
 _VAULTS: WeakKeyDictionary[Any, Vault] = WeakKeyDictionary()
@@ -52,7 +52,8 @@ class PrivateImages:
         tape: Tape | None = None,
     ) -> Self:
         """Take records into a private copy, or leave them to their crew; a killed run's answers are in `folder`."""
-        tape, noise = tape or Tape(None if folder is None else folder / "tape"), noise or Noise()
+        tape = tape or Tape(None if folder is None else folder / "tape")
+        noise = noise or Noise()
         if isinstance(records, Crew):
             return _handle(cls(), ShardedVault(records, noise=noise, tape=tape), ledger)
         return _handle(cls(), Vault(records, folder=folder, noise=noise, tape=tape), ledger)
@@ -76,12 +77,12 @@ class PrivateImages:
         vault = unlock(self)
         return choose(vault, self.ledger, _pay(self.ledger, vault, mechanism, purpose), score)
 
-    def teach(self, mechanism: ShardedAnswers, *, purpose: str = "", pupil: Pupil) -> Teachers:
+    def teach(self, mechanism: ShardedAnswers, *, purpose: str = "", model: TeacherModel) -> Teachers:
         """Pay for all answers, then raise teachers on disjoint shards."""
         from sfumato.privacy.teachers import Teachers
 
         vault = unlock(self)
-        return _bind(Teachers(self.ledger, _pay(self.ledger, vault, mechanism, purpose), pupil), vault)
+        return _bind(Teachers(self.ledger, _pay(self.ledger, vault, mechanism, purpose), model), vault)
 
     def close(self) -> None:
         """End all access, for ever; the working copy of the data is deleted."""
@@ -139,9 +140,13 @@ class Query:
     def __init__(self, spec: Spec, ledger: Ledger, charge: Charge, microbatch: int | None) -> None:
         if not isinstance(charge.mechanism, GaussianSum):
             raise UsageError(f"Expected a GaussianSum to open, got {type(charge.mechanism).__name__}.")
-        self.spec, self.mechanism = spec, charge.mechanism
-        self._ledger, self._charge, self._microbatch = ledger, charge, microbatch
-        self._asked = self._granted = 0
+        self.spec = spec
+        self.mechanism = charge.mechanism
+        self._ledger = ledger
+        self._charge = charge
+        self._microbatch = microbatch
+        self._asked = 0
+        self._granted = 0
 
     @property
     def rounds(self) -> int:
@@ -164,7 +169,8 @@ class Query:
         return self._ask(Rows(choice, 1.0, blocks=bins, chosen=True)).flatten()
 
     def _ask(self, rows: Rows) -> Tensor:
-        number, self._asked = self._asked, self._asked + 1
+        number = self._asked
+        self._asked += 1
         vault = unlock(self)
         if number >= self.mechanism.rounds:
             raise BudgetExceeded(f"Expected at most {self.mechanism.rounds} rounds of {self._charge.purpose!r}.")
@@ -187,7 +193,8 @@ class Query:
         included = vault.noise.included(self.spec.count, self.mechanism.sampling)
         exact = vault.total(rows, included, clip=noise_multiplier > 0, microbatch=self._microbatch)
         scale = noise_multiplier * 2.0**LATTICE_BITS * self.mechanism.draws**0.5
-        for _ in range(max(self._draws_left(number), 1) if self.mechanism.draws > 1 else 1):
+        draws = max(self._draws_left(number), 1) if self.mechanism.draws > 1 else 1
+        for _ in range(draws):
             self._begin()
             noisy = exact + vault.noise.lattice_gaussian(exact.size, scale)
             answer = Answer(noisy, 1) if answer is None else Answer(answer.total + noisy, answer.draws + 1)

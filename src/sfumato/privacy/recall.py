@@ -61,7 +61,7 @@ class FinishedLedger(Ledger):
         )
 
 
-class _Silence(Noise):
+class _NoNoise(Noise):
     """No randomness at all: an answer that needs some was not recorded."""
 
     def _bits(self, count: int) -> NDArray[np.uint64]:
@@ -77,9 +77,14 @@ class RecalledVault(Vault):
     empty: ClassVar[bool] = True
 
     def __init__(self, spec: Spec, tape: Tape) -> None:
-        self.spec, self.closed, self.noise, self.tape = spec, False, _Silence(), tape
-        self.folder, self._derived = None, []
-        self.labels, self.present = np.zeros(0, np.int64), np.zeros(0, bool)
+        self.spec = spec
+        self.closed = False
+        self.noise = _NoNoise()
+        self.tape = tape
+        self.folder = None
+        self._derived = []
+        self.labels = np.zeros(0, np.int64)
+        self.present = np.zeros(0, bool)
         self._records = Records((0,), np.uint8, file=None)
 
     def batch(self, chosen: NDArray[np.int64]) -> tuple[Tensor, Tensor, Tensor]:
@@ -92,7 +97,7 @@ class RecalledVault(Vault):
 
 
 def recalled_images(spec: Spec, ledger: FinishedLedger, tape: Tape) -> PrivateImages:
-    """The handle that a finished run's method had, as far as its answers go."""
+    """A handle like the one that a finished run's method had, which repeats the recorded answers."""
     handle = PrivateImages()
     handle.spec, handle.ledger = spec, ledger
     return _bind(handle, RecalledVault(spec, tape))

@@ -96,9 +96,9 @@ class _PlayingTape(Tape):
         if not recorded or recorded[0][:2] != (charge, number) or recorded[0][3].shape != exact.shape:
             self._recording.violations.append(f"control flow: answer {self._next} is not the recorded one")
             return super().settle(charge, number, answer, exact=exact, reach=reach)
-        _, _, told, before, declared = recorded[0]
+        _, _, answer, before, declared = recorded[0]
         moved = float(np.linalg.norm((exact - before).astype(np.float64), axis=1).max(initial=0.0)) / declared
         self._recording.worst = max(self._recording.worst, moved)
         if reach != declared or moved > 1:
             self._recording.violations.append(f"charge {charge}, round {number}: moved {moved:.3f} of its reach")
-        return super().settle(charge, number, told, exact=exact, reach=reach)
+        return super().settle(charge, number, answer, exact=exact, reach=reach)

@@ -62,14 +62,18 @@ def spec_of_shards(openers: Sequence[Opener]) -> tuple[Spec, tuple[int, ...]]:
         raise UsageError("Expected at least one shard, got none.")
     alike = {replace(spec, count=0) for spec in specs}
     if len(alike) > 1:
-        raise DataError(f"Expected shards with the same shape and classes, got {len(alike)} kinds.")
+        raise DataError(
+            f"Expected shards with the same shape and classes, got {len(alike)} kinds.",
+            fix="list the classes, and fix size and mode",
+        )
     counts = tuple(spec.count for spec in specs)
     return replace(specs[0], count=sum(counts)), counts
 
 
 def streamed(source: Source, question: Question, included: NDArray[np.bool_]) -> NDArray[np.int64]:
     """The answer of one shard in one pass, a chunk at a time: nothing is kept and nothing is written."""
-    total, done = np.zeros((), np.int64), 0
+    total = np.zeros((), np.int64)
+    done = 0
     for pixels, labels in source.chunks():
         vault = Vault(_Chunk(pixels, labels, source.spec), folder=None, noise=Noise(), tape=Tape())
         seen = vault if question.feature is None else vault.derive(question.feature)
@@ -97,10 +101,17 @@ class ShardedVault(Vault):
 
     def __init__(self, crew: Crew, *, noise: Noise, tape: Tape, feature: Feature | None = None, view: int = 0) -> None:
         self.spec = crew.spec if feature is None else spec_of_features(crew.spec, vmap(feature))
-        self.closed, self.noise, self.tape, self.derived = False, noise, tape, feature is not None
-        self.folder, self._derived = None, []
-        self._crew, self._feature, self._view = crew, feature, view
-        self.labels, self.present = np.zeros(0, np.int64), np.zeros(0, bool)
+        self.closed = False
+        self.noise = noise
+        self.tape = tape
+        self.derived = feature is not None
+        self.folder = None
+        self._derived = []
+        self._crew = crew
+        self._feature = feature
+        self._view = view
+        self.labels = np.zeros(0, np.int64)
+        self.present = np.zeros(0, bool)
         self._records = Records((0,), np.uint8, file=None)
 
     def total(

@@ -29,57 +29,63 @@ _STATES: WeakKeyDictionary[Any, State] = WeakKeyDictionary()
 _SHARDS: WeakKeyDictionary[Any, Tensor] = WeakKeyDictionary()
 
 
-class Pupil(Protocol):
-    """One teacher as three pure functions, run side by side under vmap, so that teachers cannot meet."""
+class TeacherModel(Protocol):
+    """One teacher as three pure functions; vmap runs them for all teachers, so that no teacher sees another's data."""
 
     def begin(self, number: int) -> State:
         """The state before anything was learnt: public, may depend on the teacher's number."""
 
     def learn(self, state: State, images: Tensor, labels: Tensor, present: Tensor, public: Tensor) -> State:
-        """One lesson on one shard; `public` is the same for all (for instance generated images)."""
+        """One training step on one shard; `public` is the same for all (for instance generated images)."""
 
     def answer(self, state: State, query: Tensor) -> Tensor:
         """The teacher's vector for one query; several networks answer as one concatenated vector."""
 
 
 class Teachers:
-    """The teachers of one charge. All learn the same lessons, so that drawing one leaves no trace in it."""
+    """The teachers of one charge. All take the same training steps, so that being drawn changes none of them."""
 
-    __slots__ = ("__weakref__", "_asked", "_charge", "_ledger", "_pupil", "mechanism")
+    __slots__ = ("__weakref__", "_asked", "_charge", "_ledger", "_model", "mechanism")
 
-    def __init__(self, ledger: Ledger, charge: Charge, pupil: Pupil) -> None:
+    def __init__(self, ledger: Ledger, charge: Charge, model: TeacherModel) -> None:
         if not isinstance(charge.mechanism, ShardedAnswers):
             raise UsageError(f"Expected ShardedAnswers to teach, got {type(charge.mechanism).__name__}.")
-        self._ledger, self._charge, self._pupil, self._asked = ledger, charge, pupil, 0
+        self._ledger = ledger
+        self._charge = charge
+        self._model = model
+        self._asked = 0
         self.mechanism = charge.mechanism
-        begun = [pupil.begin(number) for number in range(self.mechanism.shards)]
+        begun = [model.begin(number) for number in range(self.mechanism.shards)]
         _STATES[self] = {name: torch.stack([state[name] for state in begun]) for name in begun[0]}
 
     def learn(self, public: Tensor) -> None:
-        """One lesson for every teacher, each on its own shard."""
+        """One training step for every teacher, each on its own shard."""
         vault = unlock(self)
-        if vault.empty:  # what came of this lesson is on the tape
+        if vault.empty:  # the answers that this step led to are on the tape
             return
         if self not in _SHARDS:
             _SHARDS[self] = _deal(vault.noise.permutation(vault.spec.count), self.mechanism.shards)
         shards = _SHARDS[self]
-        lesson = vmap(self._pupil.learn, in_dims=(0, 0, 0, 0, None), randomness="different")
+        training_step = vmap(self._model.learn, in_dims=(0, 0, 0, 0, None), randomness="different")
         pixels, labels, present = vault.batch(shards.clamp(min=0).flatten().numpy())
         present &= (shards >= 0).flatten()
-        pixels[~present], labels[~present] = 0, 0  # an empty place must not show a record of another shard
+        pixels[~present] = 0  # an empty place must not show a record of another shard
+        labels[~present] = 0
         parts = [part.reshape(*shards.shape, *part.shape[1:]) for part in (pixels, labels, present)]
-        learnt = lesson(_STATES[self], parts[0], parts[1], parts[2], public)
+        learnt = training_step(_STATES[self], parts[0], parts[1], parts[2], public)
         _STATES[self] = {name: value.detach() for name, value in learnt.items()}
 
     def __call__(self, queries: Tensor, *, l2_bound: float) -> Tensor:
         """A noisy answer for each query: (queries, *answer)."""
         check_bound(l2_bound)
-        vault, number = unlock(self), self._asked
+        vault = unlock(self)
+        number = self._asked
         self._asked += 1
-        answer, drawn = vault.tape.recall(self._charge.number, number), torch.zeros(len(queries), dtype=torch.int64)
-        if answer is None:  # of one that is on the tape only the shape is asked, and any teacher knows that
+        answer = vault.tape.recall(self._charge.number, number)
+        drawn = torch.zeros(len(queries), dtype=torch.int64)  # for a recorded answer: any teacher shows its shape
+        if answer is None:
             drawn = torch.from_numpy(vault.noise.drawn_shards(len(queries), self.mechanism.shards))
-        vectors = vmap(self._pupil.answer)({name: value[drawn] for name, value in _STATES[self].items()}, queries)
+        vectors = vmap(self._model.answer)({name: value[drawn] for name, value in _STATES[self].items()}, queries)
         if answer is None:
             for start in range(0, len(queries), self.mechanism.mark_block):
                 self._ledger.begin(self._charge, min(self.mechanism.mark_block, len(queries) - start))
@@ -88,15 +94,15 @@ class Teachers:
             exact = bound_rows(vectors.flatten(1), everyone, l2_bound, clip=noise_multiplier > 0).long().numpy()
             reach = 2 * 2.0**LATTICE_BITS  # two bounded vectors differ by at most twice the bound
             noisy = exact.ravel() + vault.noise.lattice_gaussian(exact.size, noise_multiplier * reach)
-            told = Answer(noisy, len(queries))
-            answer = vault.tape.settle(self._charge.number, number, told, exact=exact, reach=reach)
+            fresh = Answer(noisy, len(queries))
+            answer = vault.tape.settle(self._charge.number, number, fresh, exact=exact, reach=reach)
         if answer.total.size != vectors.numel():
             raise VerificationFailed("A recorded answer has another size than the question.", fix="use another --out")
         return torch.from_numpy(answer.total).double().mul(l2_bound * 2.0**-LATTICE_BITS).reshape(vectors.shape)
 
 
 def _deal(order: np.ndarray[tuple[int], np.dtype[np.int64]], shards: int) -> Tensor:
-    """The records dealt out like cards: (shards, size), -1 where a shard is one short."""
+    """The records in turn to the shards: (shards, size), -1 where a shard has one record less."""
     size = -(-len(order) // shards)
     padded = np.full(shards * size, -1, np.int64)
     padded[: len(order)] = order

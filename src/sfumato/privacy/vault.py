@@ -91,8 +91,12 @@ class Vault:
     derived: bool = False  # features, not images
 
     def __init__(self, source: Source, *, folder: Path | None, noise: Noise, tape: Tape) -> None:
-        self.spec, self.closed, self.noise, self.tape = source.spec, False, noise, tape
-        self.folder, self._derived = folder, list[Vault]()
+        self.spec = source.spec
+        self.closed = False
+        self.noise = noise
+        self.tape = tape
+        self.folder = folder
+        self._derived: list[Vault] = []
         self.labels = np.full(self.spec.count, -1, np.int64)
         shape = (self.spec.count, *self.spec.shape)
         self._records = Records(shape, np.uint8, file=None if folder is None else folder / "sealed.pixels")
@@ -166,9 +170,15 @@ class DerivedVault(Vault):
         # one image at a time, by construction, as for rows
         self._map = torch.func.vmap(feature)
         self.spec = spec_of_features(parent.spec, self._map)
-        self.closed, self.noise, self.tape = False, parent.noise, parent.tape
-        self.folder, self._derived, self._parent, self._ready = parent.folder, [], parent, False
-        self.labels, self.present = parent.labels, parent.present
+        self.closed = False
+        self.noise = parent.noise
+        self.tape = parent.tape
+        self.folder = parent.folder
+        self._derived = []
+        self._parent = parent
+        self._ready = False
+        self.labels = parent.labels
+        self.present = parent.present
         file = None if parent.folder is None else parent.folder / f"sealed.features{number}"
         # half precision: half the memory to read in every round
         self._records = Records((parent.spec.count, *self.spec.shape), np.float16, file=file)

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from sfumato.release.certificate import (
         FORMAT,
-        Budget,
         Certificate,
         Guarantee,
         Method,
         NoiseSource,
         PublicFacts,
+        RequestedBudget,
         Samples,
         read_certificate,
     )
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 
 __all__ = [
     "FORMAT",
-    "Budget",
     "Certificate",
     "Check",
     "Guarantee",
     "Method",
     "NoiseSource",
     "PublicFacts",
+    "RequestedBudget",
     "Samples",
     "Verdict",
     "read_certificate",

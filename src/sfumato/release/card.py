@@ -30,7 +30,7 @@ def render_card(certificate: Certificate, *, folders: bool) -> str:
 @functools.cache
 def _template() -> Template:
     # Markdown, not HTML: `plain` and `quoted` below do the escaping, where strings come from outside.
-    room = Environment(
+    environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent),
         undefined=StrictUndefined,
         trim_blocks=True,
@@ -38,8 +38,8 @@ def _template() -> Template:
         keep_trailing_newline=True,
         autoescape=False,  # noqa: S701
     )
-    room.filters.update(plain=_plain, quoted=_quoted, number=_number)
-    return room.get_template("card.md.jinja")
+    environment.filters.update(plain=_plain, quoted=_quoted, number=_number)
+    return environment.get_template("card.md.jinja")
 
 
 def card_problem(text: str, certificate: Certificate, *, folders: bool) -> str | None:

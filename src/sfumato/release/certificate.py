@@ -22,6 +22,7 @@ from pydantic import (
 
 from sfumato.errors import VerificationFailed, printable
 from sfumato.release import statements
+from sfumato.values import CertificateLevel
 
 FORMAT: Final = "sfumato-release/1"
 LARGEST = 1 << 20  # bytes; an honest certificate has a few thousand
@@ -56,7 +57,7 @@ class _Closed(BaseModel):
 class Guarantee(_Closed):
     """What is promised; a level of not-private has no epsilon."""
 
-    level: Literal["certified", "not-private"]
+    level: CertificateLevel
     epsilon: Annotated[float, Field(ge=0)] | None
     delta: Annotated[float, Field(ge=0, lt=1)]
     epsilon_rdp: Annotated[float, Field(ge=0)] | None
@@ -76,7 +77,7 @@ class Guarantee(_Closed):
         return self
 
 
-class Budget(_Closed):
+class RequestedBudget(_Closed):
     """What was asked for; epsilon null means without limit."""
 
     epsilon: Annotated[float, Field(ge=0)] | None
@@ -168,9 +169,10 @@ class Samples(_Closed):
 class Certificate(_Closed):
     """Everything that certificate.json may say."""
 
+    # there is no field for the kind of release (`values.ReleaseKind`): format 1 is images
     format: Literal["sfumato-release/1"] = FORMAT
     guarantee: Guarantee
-    budget: Budget
+    budget: RequestedBudget
     mechanisms: Annotated[tuple[Asked, ...], Field(max_length=500)]
     assumptions: Annotated[tuple[Text, ...], Field(max_length=100)]
     public: PublicFacts

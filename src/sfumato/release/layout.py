@@ -141,29 +141,45 @@ def png_problem(png: bytes, *, channels: int, size: tuple[int, int] | None) -> s
     """
     if not png.startswith(_SIGNATURE):
         return "is not a PNG"
-    body: list[bytes] = []
-    kinds = []
     try:
-        for kind, data in _chunks(png):
-            if kind not in _CHUNKS:
-                return f"has a {kind.decode('latin-1')!r} chunk, which can carry more than pixels"
-            kinds.append(kind)
-            if kind == b"IDAT":
-                body.append(data)
-            elif kind == b"IHDR":
-                header = data
+        kinds, header, body = _png_parts(png)
+        if kinds and kinds[-1] not in _CHUNKS:
+            return f"has a {kinds[-1].decode('latin-1')!r} chunk, which can carry more than pixels"
         width, height, depth, colour, *rest = struct.unpack(">IIBBBBB", header)
-    except (ValueError, struct.error, UnboundLocalError) as error:
+    except (ValueError, struct.error) as error:
         return f"is a broken PNG ({error})"
     if kinds[0] != b"IHDR" or kinds[-1] != b"IEND" or kinds.count(b"IHDR") + kinds.count(b"IEND") != 2:
         return "is a broken PNG (chunks out of order)"
     if (depth, colour, rest) != (8, 0 if channels == 1 else 2, [0, 0, 0]):
         return f"is not an 8-bit picture of {channels} channels"
+    return _size_problem(height, width, size) or _body_problem(body, height, 1 + width * channels)
+
+
+def _png_parts(png: bytes) -> tuple[list[bytes], bytes, bytes]:
+    """The chunks' kinds in their order, the header, and the compressed pixels; a checksum that is wrong is refused.
+
+    At a chunk that a plain picture has not, reading stops: its kind is then the last one.
+    """
+    kinds: list[bytes] = []
+    header = b""
+    body: list[bytes] = []
+    for kind, data in _chunks(png):
+        kinds.append(kind)
+        if kind not in _CHUNKS:
+            break
+        if kind == b"IDAT":
+            body.append(data)
+        elif kind == b"IHDR":
+            header = data
+    return kinds, header, b"".join(body)
+
+
+def _size_problem(height: int, width: int, size: tuple[int, int] | None) -> str | None:
     if size is not None and (height, width) != size:
         return f"is {height}x{width} where {size[0]}x{size[1]} was declared"
     if size is None and height * width > LARGEST_PICTURE:
         return f"is {height}x{width}, larger than {LARGEST_PICTURE:,} pixels"
-    return _body_problem(b"".join(body), height, 1 + width * channels)
+    return None
 
 
 def _chunks(png: bytes) -> Iterator[tuple[bytes, bytes]]:

@@ -75,10 +75,10 @@ def _picture(pixels: NDArray[np.uint8], height: int, width: int) -> Image.Image:
     return picture.resize((width, height), Image.Resampling.NEAREST if grows else Image.Resampling.LANCZOS)
 
 
-def _short(name: str, font: ImageFont.FreeTypeFont | ImageFont.ImageFont, room: int) -> str:
+def _short(name: str, font: ImageFont.FreeTypeFont | ImageFont.ImageFont, width: int) -> str:
     text = printable(name)
-    if font.getlength(text) <= room:
+    if font.getlength(text) <= width:
         return text
-    while text and font.getlength(text + "...") > room:
+    while text and font.getlength(text + "...") > width:
         text = text[:-1]
     return text + "..."

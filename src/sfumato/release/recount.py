@@ -101,11 +101,11 @@ class Composition:
         if delta == 0 or delta >= 1:
             return 0.0 if delta >= 1 else simple
         merged = [(PoissonGaussian(1.0, self._full_batch**-0.5, removed=True), 1)] if self._full_batch else []
-        ways = [[*self._forward, *merged]]
+        directions = [[*self._forward, *merged]]
         if self._forward != self._backward:
-            ways.append([*self._backward, *merged])
-        spread = max(_spread(losses) for losses in ways)
-        return min(simple, max(_solve(_discretise(losses, spread, delta), delta) for losses in ways))
+            directions.append([*self._backward, *merged])
+        spread = max(_spread(losses) for losses in directions)
+        return min(simple, max(_solve(_discretise(losses, spread, delta), delta) for losses in directions))
 
 
 def gaussian_epsilon(mu: float, delta: float) -> float:
