@@ -8,17 +8,15 @@ from pathlib import Path
 from typer.testing import CliRunner
 
 from sfumato import contracts
-from sfumato.cli import app
+from sfumato.cli import application, commands
 
 TARGET = Path(__file__).parent / "commands.md"
-COMMANDS = ("release", "resample", "plan", "verify", "evaluate", "attack", "student", "select", "audit", "selfcheck",
-            "run", "status", "report", "list", "doctor")  # fmt: skip
 HEAD = "# Commands, methods, metrics\n\nWritten by `make docs` from the code; do not edit.\n"
 
 
 def text() -> str:
-    runner, parts = CliRunner(), [HEAD]
-    for command in COMMANDS:
+    runner, app, parts = CliRunner(), application(), [HEAD]
+    for command in (entry.name for entry in commands()):
         shown = runner.invoke(
             app, [command, "--help"], prog_name="sfumato", env={"COLUMNS": "100", "NO_COLOR": "1", "TERM": "dumb"}
         )

@@ -22,7 +22,7 @@ from sfumato.report.charts import Axis, Point, Series, legend, lines, scatter
 from sfumato.report.dossier import release_command
 from sfumato.report.leaderboard import read_board
 from sfumato.report.plots import csv_text
-from sfumato.report.site import write_site
+from sfumato.report.site import write_site, write_site_with
 
 HOSTILE = "<script>alert('\"&1')</script>"
 
@@ -240,7 +240,7 @@ def test_names_from_outside_are_text(tmp_path: Path) -> None:
     )
     choice = {"group": HOSTILE, "chosen": HOSTILE, "cost": HOSTILE, "scores": {HOSTILE: 1}}
     file_table(runs, "b", title=HOSTILE, profile=HOSTILE, tuning={"sentence": HOSTILE, "choices": [choice]})
-    site = write_site(runs, tmp_path / "site", totals={HOSTILE: {HOSTILE: HOSTILE}}).parent
+    site = write_site_with(runs, tmp_path / "site", {HOSTILE: {HOSTILE: HOSTILE}}).parent
     for page in site.rglob("*.html"):
         assert HOSTILE not in page.read_text("utf-8")
         assert Links(page).tags.count("script") == (1 if page.name == "index.html" else 0)
@@ -252,9 +252,10 @@ def test_csv_has_no_formulas() -> None:
 
 
 def test_totals_are_a_table_when_they_are_known(store: Path, site: Path, tmp_path: Path) -> None:
-    assert "Cost together" not in (site / "index.html").read_text("utf-8")
+    assert "Cost together" in (site / "index.html").read_text("utf-8")
+    assert "Cost together" not in write_site_with(store, tmp_path / "without", {}).read_text("utf-8")
     told = {"digits": {"cells": 8, "epsilon": 31.41592, "delta": 1e-5, "tuning": "not charged"}}
-    index = write_site(store, tmp_path / "site", totals=told).read_text("utf-8")
+    index = write_site_with(store, tmp_path / "site", told).read_text("utf-8")
     assert "Cost together" in index
     assert "31.42" in index
     assert "not charged" in index

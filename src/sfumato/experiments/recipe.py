@@ -6,7 +6,7 @@ import functools
 import itertools
 import math
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
@@ -173,25 +173,31 @@ def _typical(method: str, settings: dict[str, Value]) -> Synthesizer:
 
 
 def _check(recipe: Recipe) -> None:
+    """Everything that can be wrong with a recipe and be seen without data."""
     methods = {method for grid in recipe.grid for method in grid.method or ()} | {recipe.method}
-    for method in methods:
-        if method not in (allowed := tuple(contracts.names("methods"))):
-            raise UsageError(unknown("method", method, allowed))
+    _check_names("method", methods, contracts.names("methods"))
     settings = {name for method in methods for name in asdict(_typical(method, {}))}  # type: ignore[call-overload]
-    for name in recipe.measure:
-        if name not in (allowed := (*OWN_MEASURES, *contracts.names("metrics"))):
-            raise UsageError(unknown("measure", name, allowed))
-    for name in recipe.reported.columns:
-        if name not in (allowed := ("by", "value", "error", *AXES, *settings)):
-            raise UsageError(unknown("reported column", name, allowed))
+    _check_names("measure", recipe.measure, (*OWN_MEASURES, *contracts.names("metrics")))
+    _check_names("reported column", recipe.reported.columns, ("by", "value", "error", *AXES, *settings))
     if recipe.tuning and not any(len(values) > 1 for grid in recipe.grid for values in grid.set.values()):
         raise UsageError("Expected a list of settings to choose from, in the set of a [[grid]].")
     if not recipe.grid and recipe.show != "toy":
         raise UsageError("Expected at least one [[grid]] in the recipe.")
     for profile in recipe.profiles:
         for row in rows_of(recipe, profile):
-            if _typical(row.cell.method, dict(row.cell.settings)).public_images == "needed" and not row.cell.public:
-                raise UsageError(f"Expected public images for {row.name}.", fix="add public = ... to its [[grid]]")
-            classifiers.check(row.student.arch)
-            if row.student.seeds < 1 or math.isnan(row.cell.epsilon) or row.cell.epsilon <= 0:
-                raise UsageError("Expected epsilon above 0 and at least one seed.")
+            _check_row(row)
+
+
+def _check_names(kind: str, names: Iterable[str], allowed: Iterable[str]) -> None:
+    known = tuple(allowed)
+    for name in names:
+        if name not in known:
+            raise UsageError(unknown(kind, name, known))
+
+
+def _check_row(row: Row) -> None:
+    if _typical(row.cell.method, dict(row.cell.settings)).public_images == "needed" and not row.cell.public:
+        raise UsageError(f"Expected public images for {row.name}.", fix="add public = ... to its [[grid]]")
+    classifiers.check(row.student.arch)
+    if row.student.seeds < 1 or math.isnan(row.cell.epsilon) or row.cell.epsilon <= 0:
+        raise UsageError("Expected epsilon above 0 and at least one seed.")

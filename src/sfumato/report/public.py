@@ -50,9 +50,11 @@ PURPOSES = {
 }
 
 
-def write_public_page(release: Path, out: Path) -> Path:
-    """Write the page of a release to the file `out`, at once or not at all; the release is read and never changed."""
-    release, out = Path(release), Path(out)
+def write_page_here(release: Path, out: Path) -> Path:
+    """Write the page of a release to the file `out`, at once or not at all; the release is read and never changed.
+
+    This is for the confined process alone (`confined.write_public_page`); everything else starts that.
+    """
     page = _page(release)
     home = out.absolute().parent.resolve()
     if release.resolve() in (home, *home.parents):

@@ -11,6 +11,7 @@ import shutil
 import struct
 import tempfile
 from collections.abc import Iterable, Mapping
+from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -18,8 +19,10 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from sfumato.errors import EnvironmentProblem, UsageError, printable
+from sfumato.experiments.totals import totals
 from sfumato.lab.folder import NOTICE
 from sfumato.lab.scores import LAB_SIDE
+from sfumato.lab.store import Store
 from sfumato.release.layout import PREVIEW, read_regular
 from sfumato.report.comparisons import read_comparisons
 from sfumato.report.dossier import dossier
@@ -45,17 +48,23 @@ SECTIONS = {
 }
 
 
-def write_site(store: Path, out: Path, *, totals: Mapping[str, Mapping[str, Any]] | None = None) -> Path:
-    """Write the pages of a store and return their index.html; they appear at once, in place of older ones.
+def write_site(store: Path | str, out: Path | str | None = None) -> Path:
+    """Write the pages of a store into the folder `out` (`site`) and return their index.html.
 
-    `totals` says for each private data set what all its cells cost together: cells, epsilon, delta, tuning.
+    They appear at once, in place of older ones, and say what all cells of a private data set cost it together.
     """
+    store = Path(store)
     if not (store / "cells").is_dir():
         raise UsageError(
-            "Expected a store of cells, got something else.",
+            "Expected a store of cells for a site, got another folder.",
             where=store,
-            fix="name the folder that `sfumato run` wrote to",
+            fix="name the --out of `sfumato run`, or add --public for the page of a release",
         )
+    return write_site_with(store, Path(out or "site"), {spent.data: asdict(spent) for spent in totals(Store(store))})
+
+
+def write_site_with(store: Path, out: Path, totals: Mapping[str, Mapping[str, Any]]) -> Path:
+    """The same with given totals: for each private data set what its cells cost together."""
     target = out.absolute()
     _refuse_strangers(target)
     command = printable(shlex.join(["sfumato", "report", str(store), "--out", str(out)]))
@@ -63,7 +72,7 @@ def write_site(store: Path, out: Path, *, totals: Mapping[str, Mapping[str, Any]
         target.parent.mkdir(parents=True, exist_ok=True)
         work = Path(tempfile.mkdtemp(prefix=f".{target.name[:100]}.", dir=target.parent))  # only its owner can read it
         try:
-            _Site(work, store, command).write(totals or {})
+            _Site(work, store, command).write(totals)
             _put(work, target)
         finally:
             shutil.rmtree(work, ignore_errors=True)  # after the renaming there is nothing under this name

@@ -1,0 +1,37 @@
+"""sfumato plan: what a release would ask, cost and take."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+from sfumato.cli._command import command
+from sfumato.cli._options import JobOptions, Json
+from sfumato.cli._printing import print_json
+
+
+@command("plan_release", example="sfumato plan digits --epsilon 1", order=3)
+def plan(job: JobOptions, as_json: Json = False) -> None:
+    """Show noise, rounds, cost and expected time; touches no private pixel."""
+    from sfumato import plan_release
+
+    planned = plan_release(job)
+    spec, budget = planned.task.spec, planned.task.budget
+    if as_json:
+        print_json(
+            {
+                "spec": asdict(spec),
+                "budget": asdict(budget),
+                "epsilon": planned.epsilon,
+                "method": job.method,
+                "seconds": planned.seconds,
+                "mechanisms": [m.to_dict() for m in planned.mechanisms],
+            }
+        )
+        return
+    print(f"{spec.count} records, {spec.channels} x {spec.height} x {spec.width}, {len(spec.classes)} classes")
+    for m in planned.mechanisms:
+        described = m.to_dict()
+        noise = f"noise multiplier {described.pop('noise_multiplier'):.4g}"
+        print(f"  asks    {described.pop('kind')}, {noise}, {', '.join(f'{k} {v}' for k, v in described.items())}")
+    print(f"  costs   epsilon {planned.epsilon:.4g} of {budget.epsilon:g} at delta {budget.delta:g}")
+    print(f"  takes   about {max(1, round(planned.seconds / 60))} min on two laptop cores")
