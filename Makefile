@@ -51,6 +51,8 @@ check: .venv/ready
 	$(BIN)/lint-imports
 	$(BIN)/python checks/boundary.py
 	$(BIN)/python checks/modules.py
+	$(BIN)/python checks/documents.py
+	$(BIN)/python docs/build.py --check
 
 bench: .venv/ready
 	$(BIN)/python benchmarks/dp_merf.py

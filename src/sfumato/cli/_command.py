@@ -79,19 +79,20 @@ def _with_all_options(function: Callable[..., None]) -> Callable[..., None]:
     def called(**given: Any) -> None:
         _call(function, given)
 
-    parameters = list(_options(function))
+    parameters = list(options_of(function))
     called.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     called.__annotations__ = {option.name: option.annotation for option in parameters}
     return called
 
 
-def _options(function: Callable[..., Any]) -> Iterator[inspect.Parameter]:
+def options_of(function: Callable[..., Any]) -> Iterator[inspect.Parameter]:
+    """All arguments and options of a command, those in groups too."""
     annotations = inspect.get_annotations(function, eval_str=True)
     for parameter in inspect.signature(function).parameters.values():
         annotation = annotations[parameter.name]
         build = _builder(annotation)
         if build is not None:
-            yield from _options(build)
+            yield from options_of(build)
         else:
             yield parameter.replace(annotation=annotation, kind=inspect.Parameter.KEYWORD_ONLY)
 

@@ -15,6 +15,7 @@ from sfumato.experiments.cell import CellJob, sentence
 from sfumato.experiments.engines import Engine, EngineName, engine_of, local
 from sfumato.experiments.figures import draw_curve, draw_pictures
 from sfumato.experiments.live import watching
+from sfumato.experiments.questions import plain_line, questions, technical_line
 from sfumato.experiments.recipe import Cell, Row, read_recipe, rows_of, written
 from sfumato.experiments.recipe_format import Entry, ProfileName, Recipe
 from sfumato.experiments.table import document, markdown
@@ -157,7 +158,7 @@ class Experiment:
             try:
                 plan = plan_release(self.job(row))
                 told |= {
-                    "asks": [m.to_dict() for m in plan.mechanisms],
+                    "asks": questions(plan.mechanisms),
                     "epsilon": plan.epsilon,
                     "minutes": plan.seconds / 60,
                 }
@@ -283,11 +284,8 @@ def _plan_text(planned: list[dict[str, Any]]) -> str:
         if "problem" in cell:
             lines.append(f"  {cell['problem']}")
             continue
-        for m in cell["asks"]:
-            lines.append(
-                f"  asks    {m['kind']}, noise multiplier {m['noise_multiplier']:.4g}, rounds {m['rounds']}, "
-                f"sampling {m['sampling']:.4g}"
-            )
+        for question in cell["asks"]:
+            lines += [plain_line(question), technical_line(question)]
         lines.append(f"  costs   epsilon {cell['epsilon']:.4g} of {cell['budget']:g}")
         lines.append(f"  takes   about {max(1, round(cell['minutes']))} min to release, and then its students")
     minutes = sum(cell.get("minutes", 0) for cell in planned)
