@@ -18,9 +18,9 @@ from release.making import edit_certificate
 from report.fabricated import CHOICES, METHODS, fabricate, file_table, report_literature, score
 from sfumato.errors import UsageError
 from sfumato.lab.store import PUBLIC_TRIAL, Store, Stored
+from sfumato.report.cell_page import release_command
 from sfumato.report.charts import Axis, Point, Series, legend, lines, scatter
-from sfumato.report.dossier import release_command
-from sfumato.report.leaderboard import read_board
+from sfumato.report.leaderboard import read_leaderboard
 from sfumato.report.plots import csv_text
 from sfumato.report.site import write_site, write_site_with
 
@@ -93,7 +93,7 @@ def test_settings_size_and_versions_keep_lines_apart(tmp_path: Path) -> None:
         other = Store(tmp_path / "runs").cell({**cell.inputs(), **change})
         other.release.symlink_to(cell.release, target_is_directory=True)
         score(other, "gen2real", 0.5, "utility")
-    board = read_board(tmp_path / "runs")
+    board = read_leaderboard(tmp_path / "runs")
     assert [len(line.cells) for line in board.lines] == [1] * 5
     assert len({(line.data, line.settings) for line in board.lines}) == 5
 
@@ -102,7 +102,7 @@ def test_a_single_cell_has_the_error_of_its_measure_and_what_is_no_number_is_lef
     (cell,) = fabricate(tmp_path / "runs", methods=("dp-hp",), epsilons=(1.0,), repeats=1)
     score(cell, "kid", float("nan"), "fidelity")
     score(cell, "recall", None, "fidelity")
-    board = read_board(tmp_path / "runs")
+    board = read_leaderboard(tmp_path / "runs")
     assert board.lines[0].means["gen2real"].error == 0.02
     assert not {"kid", "recall"} & set(board.measures)
 
@@ -112,7 +112,7 @@ def test_of_two_statements_about_the_guarantee_the_weaker_one_counts(tmp_path: P
     for cell, told in zip(cells, ("legacy", "empirical", "who knows"), strict=True):
         path = cell.folder / "measures" / "made.json"
         path.write_text(json.dumps({**json.loads(path.read_text()), "guarantee": told}))
-    levels = {line.method: line.level for line in read_board(tmp_path / "runs").lines}
+    levels = {line.method: line.level for line in read_leaderboard(tmp_path / "runs").lines}
     assert [levels[method] for method in METHODS] == ["legacy", "empirical", "not-private"]
 
 
@@ -294,7 +294,7 @@ def test_a_trial_on_public_data_says_so(tmp_path: Path) -> None:
     (cell,) = fabricate(tmp_path / "runs", methods=("dp-hp",), epsilons=(1.0,), repeats=1)
     trial = Store(tmp_path / "runs").cell({**cell.inputs(), PUBLIC_TRIAL: True})
     trial.release.symlink_to(cell.release, target_is_directory=True)
-    lines = {line.cells[0].digest: line.settings for line in read_board(tmp_path / "runs").lines}
+    lines = {line.cells[0].digest: line.settings for line in read_leaderboard(tmp_path / "runs").lines}
     assert lines == {cell.digest: "", trial.digest: "a trial on public data"}
 
 

@@ -154,17 +154,17 @@ class Experiment:
         for row in self.rows(only):
             if row.cell in planned:  # another student of the same release
                 continue
-            told: dict[str, Any] = {"cell": row.name, "budget": row.cell.epsilon}
+            described: dict[str, Any] = {"cell": row.name, "budget": row.cell.epsilon}
             try:
                 plan = plan_release(self.job(row))
-                told |= {
+                described |= {
                     "asks": questions(plan.mechanisms),
                     "epsilon": plan.epsilon,
                     "minutes": plan.seconds / 60,
                 }
             except SfumatoError as error:
-                told["problem"] = sentence(error)
-            planned[row.cell] = told
+                described["problem"] = sentence(error)
+            planned[row.cell] = described
         return list(planned.values())
 
     def dry_run(self, only: str = "") -> RecipeResult:

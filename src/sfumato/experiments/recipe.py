@@ -23,12 +23,12 @@ from sfumato.privacy import Budget
 from sfumato.values import Spec
 
 TYPICAL = Spec(60_000, 1, 28, 28, tuple("0123456789"))  # to check settings before any data set is looked for
-OWN_MEASURES = ("student", "teacher", "diary")  # the others are metrics
+OWN_MEASURES = ("student", "teacher", "diary")  # "diary": losses by step; the others are metrics
 AXES = ("data", "method", "public", "epsilon", "arch", "label")
 
 
 @dataclass(frozen=True, slots=True)
-class Student:
+class StudentSetting:
     """One kind of student; its key is what its scores are filed under."""
 
     arch: str
@@ -39,8 +39,8 @@ class Student:
 
     @property
     def key(self) -> str:
-        heat = "" if self.temperature is None else f"-T{self.temperature:g}"
-        return f"student-{self.arch}-{self.schedule}-{self.loss or 'default'}{heat}-{self.seeds}seeds"
+        temperature = "" if self.temperature is None else f"-T{self.temperature:g}"
+        return f"student-{self.arch}-{self.schedule}-{self.loss or 'default'}{temperature}-{self.seeds}seeds"
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class Row:
     """A line of the table: a cell, one kind of student, and the settings that tell it from other lines."""
 
     cell: Cell
-    student: Student
+    student: StudentSetting
     label: str
     axes: tuple[tuple[str, Value], ...]
     defaults: tuple[tuple[str, Value], ...]
@@ -72,7 +72,7 @@ class Row:
     @property
     def name(self) -> str:
         again = f"repeat {self.cell.repeat}" if self.cell.repeat else ""
-        told = [
+        parts = [
             self.cell.method,
             f"epsilon {self.cell.epsilon:g}",
             self.label,
@@ -80,7 +80,7 @@ class Row:
             self.student.arch,
             again,
         ]
-        return f"{self.cell.data} <- {self.cell.public or 'nothing'}, {', '.join(filter(None, told))}"
+        return f"{self.cell.data} <- {self.cell.public or 'nothing'}, {', '.join(filter(None, parts))}"
 
     def fact(self, name: str) -> Value:
         """The value of an axis or of a setting, the method's default where the recipe has none."""
@@ -132,7 +132,7 @@ def _rows(method: str, common: Profile, grid: Grid) -> Iterator[Row]:
     learner = common.student
     many = [name for name, values in grid.set.items() if len(values) > 1]
     defaults = tuple(asdict(_typical(method, {})).items())  # type: ignore[call-overload]
-    heat = learner.temperature if grid.temperature is None else grid.temperature
+    temperature = learner.temperature if grid.temperature is None else grid.temperature
     for data, public, epsilon, repeat in itertools.product(grid.data, grid.public, grid.epsilon, range(grid.repeats)):
         for chosen in itertools.product(*grid.set.values()):
             settings = common.set | dict(zip(grid.set, chosen, strict=True))
@@ -149,7 +149,7 @@ def _rows(method: str, common: Profile, grid: Grid) -> Iterator[Row]:
                 repeat,
             )
             for arch in grid.arch or learner.arch:
-                student = Student(arch, learner.seeds, learner.schedule, learner.loss, heat)
+                student = StudentSetting(arch, learner.seeds, learner.schedule, learner.loss, temperature)
                 yield Row(cell, student, grid.label, tuple((n, settings[n]) for n in many), defaults)
 
 

@@ -66,7 +66,7 @@ def _write(out: Path, contents: bytes) -> None:
 def _page(release: Path) -> str:
     certificate = _certificate(release)
     # Every text on the page passes `printable` and is escaped, whoever wrote it and wherever it stands.
-    room = Environment(
+    environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent),
         undefined=StrictUndefined,
         autoescape=True,
@@ -74,12 +74,12 @@ def _page(release: Path) -> str:
         lstrip_blocks=True,
         finalize=printable,
     )
-    room.filters.update(count=lambda n: f"{n:,}", plural=lambda n, word: f"{n:,} {word}{'' if n == 1 else 's'}")
+    environment.filters.update(count=lambda n: f"{n:,}", plural=lambda n, word: f"{n:,} {word}{'' if n == 1 else 's'}")
     card = layout.read_regular(release / layout.CARD, most=1 << 20).decode("utf-8")
     picture = layout.read_regular(release / layout.PREVIEW, most=1 << 26)
     files, exported, fingerprint = _files(release)
     folders = layout.class_folders(certificate.public.classes)
-    return room.get_template("public.html.jinja").render(
+    return environment.get_template("public.html.jinja").render(
         c=certificate,
         title=f"Synthetic images by {certificate.method.name}",
         licence=_licence(card),
