@@ -62,6 +62,9 @@ def job_of(
     settings: Annotated[
         list[str] | None, typer.Option("--set", help="A hyperparameter of the method: name=value.")
     ] = None,
+    engine: Annotated[Literal["local", "ray"], typer.Option(help="Who holds the private records in shards.")] = "local",
+    address: Annotated[str | None, typer.Option(help="Of a Ray cluster; default: a local one is started.")] = None,
+    processes: Annotated[int, typer.Option(help="How many processes hold the private records, a shard each.")] = 1,
     i_know: Annotated[bool, typer.Option("--i-know-epsilon-is-large", help="Needed above epsilon 10.")] = False,
 ) -> Any:  # a Job; its module is heavy and is imported when a command runs
     """What is to be released, from the options that say so."""
@@ -75,6 +78,9 @@ def job_of(
         public,
         reading=reading,
         settings=parsed_settings(settings),
+        engine=engine,
+        address=address,
+        processes=processes,
     )
 
 
