@@ -55,6 +55,8 @@ check: .venv/ready
 	$(BIN)/python checks/boundary.py
 	$(BIN)/python checks/modules.py
 	$(BIN)/python checks/trusted_lines.py
+	$(BIN)/python checks/documents.py
+	$(BIN)/python docs/build.py --check
 
 bench: .venv/ready
 	$(BIN)/python benchmarks/dp_merf.py

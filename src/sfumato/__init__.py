@@ -11,10 +11,13 @@ let_threads_sleep()  # before anything here can import torch
 
 if TYPE_CHECKING:
     from sfumato.auditing.audit import audit_method
+    from sfumato.auditing.doctor import examine as doctor
     from sfumato.auditing.selfcheck import selfcheck
     from sfumato.contracts import Attack, Dataset, Metric, Reading, Synthesizer
+    from sfumato.contracts import names as available
     from sfumato.errors import SfumatoError
-    from sfumato.experiments.experiment import Experiment
+    from sfumato.experiments.experiment import Experiment, RecipeResult, run_recipe
+    from sfumato.experiments.status import store_status
     from sfumato.judging.attack import attack_release
     from sfumato.judging.evaluate import evaluate_release
     from sfumato.judging.selection import select_classifier
@@ -23,8 +26,8 @@ if TYPE_CHECKING:
     from sfumato.making.resample import resample_release
     from sfumato.release import Verdict, read_release
     from sfumato.release import verify as verify_release
+    from sfumato.report.confined import write_public_page
     from sfumato.report.evaluation import write_page
-    from sfumato.report.public import write_public_page
     from sfumato.report.site import write_site
     from sfumato.values import Images, Reference, Release, Score, Spec
 
@@ -37,6 +40,7 @@ __all__ = [
     "Metric",
     "Plan",
     "Reading",
+    "RecipeResult",
     "Reference",
     "Release",
     "Score",
@@ -46,13 +50,17 @@ __all__ = [
     "Verdict",
     "attack_release",
     "audit_method",
+    "available",
+    "doctor",
     "evaluate_release",
     "make_release",
     "plan_release",
     "read_release",
     "resample_release",
+    "run_recipe",
     "select_classifier",
     "selfcheck",
+    "store_status",
     "train_student",
     "verify_release",
     "write_page",
@@ -60,28 +68,42 @@ __all__ = [
     "write_site",
 ]
 
+# where each name is defined, and under which name if that is another one
 _HOMES = {
+    "Attack": "contracts",
+    "Dataset": "contracts",
     "Experiment": "experiments.experiment",
+    "Images": "values",
     "Job": "making.release",
+    "Metric": "contracts",
     "Plan": "making.release",
+    "Reading": "contracts",
+    "RecipeResult": "experiments.experiment",
+    "Reference": "values",
+    "Release": "values",
+    "Score": "values",
     "SfumatoError": "errors",
+    "Spec": "values",
+    "Synthesizer": "contracts",
     "Verdict": "release",
     "attack_release": "judging.attack",
     "audit_method": "auditing.audit",
+    "available": "contracts:names",
+    "doctor": "auditing.doctor:examine",
     "evaluate_release": "judging.evaluate",
     "make_release": "making.release",
     "plan_release": "making.release",
     "read_release": "release",
     "resample_release": "making.resample",
+    "run_recipe": "experiments.experiment",
     "select_classifier": "judging.selection",
     "selfcheck": "auditing.selfcheck",
+    "store_status": "experiments.status",
     "train_student": "judging.student",
-    "verify_release": "release",
+    "verify_release": "release:verify",
     "write_page": "report.evaluation",
-    "write_public_page": "report.public",
+    "write_public_page": "report.confined",
     "write_site": "report.site",
-    **dict.fromkeys(("Attack", "Dataset", "Metric", "Reading", "Synthesizer"), "contracts"),
-    **dict.fromkeys(("Images", "Reference", "Release", "Score", "Spec"), "values"),
 }
 
 
@@ -89,5 +111,5 @@ def __getattr__(name: str) -> Any:
     # imported when first needed, so that `sfumato --help` and `sfumato verify` start fast
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    home = importlib.import_module(f"sfumato.{_HOMES[name]}")
-    return getattr(home, "verify" if name == "verify_release" else name)
+    home, _, other_name = _HOMES[name].partition(":")
+    return getattr(importlib.import_module(f"sfumato.{home}"), other_name or name)

@@ -114,7 +114,8 @@ def test_a_wrong_recipe_is_refused_by_name(tmp_path: Path, right: str, wrong: st
 )
 def test_every_recipe_can_be_planned_without_data(path: Path, profile: str, tmp_path: Path) -> None:
     experiment = Experiment.of(path, profile=profile, out=tmp_path / "out")
-    plan, text = experiment.planned()
+    result = experiment.dry_run()
+    plan, text = result.document, result.text
     assert len(plan) == len({row.cell for row in experiment.rows()})
     assert len(plan) > 0 or experiment.recipe.show == "toy"
     assert all("--data" in cell["problem"] or cell["minutes"] > 0 for cell in plan if "problem" in cell)
@@ -217,7 +218,8 @@ def test_pictures_come_with_and_without_private_images(done: Experiment, tmp_pat
 
 def test_the_toy_runs_in_seconds(tmp_path: Path) -> None:
     toy = next(path for path in RECIPES if path.stem.endswith("figure5"))
-    made, text = Experiment.of(toy, out=tmp_path / "out").table()
+    result = Experiment.of(toy, out=tmp_path / "out").table()
+    made, text = result.document, result.text
     agreed = made["agreement_with_the_teacher"]
     assert agreed["aligned"]["value"] > 0.97
     assert agreed["aligned"]["value"] >= agreed["distillation"]["value"] - 0.01

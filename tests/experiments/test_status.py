@@ -20,11 +20,11 @@ INPUTS = {"method": "dp-merf", "data": "digits", "epsilon": 1.0}
 
 def test_a_cell_waits_then_runs_then_is_begun_or_released(tmp_path: Path) -> None:
     store = Store(tmp_path)
-    assert status.text(status.status(store)) == "No cell has been begun here."
+    assert status.status_text(status.store_status(tmp_path)) == "No cell has been begun here."
     cell = store.cell(INPUTS)
 
     def state() -> str:
-        (line,) = status.status(store)
+        (line,) = status.store_status(tmp_path)
         return str(line["state"])
 
     assert state() == "waiting"
@@ -36,22 +36,22 @@ def test_a_cell_waits_then_runs_then_is_begun_or_released(tmp_path: Path) -> Non
         cell.release.mkdir()
         cell.add("fid", {"value": 1.0})
     assert state() == "released"
-    (line,) = status.status(store)
+    (line,) = status.store_status(tmp_path)
     assert line["measures"] == ["fid"]
-    assert "1 released, 0 running, 0 begun, 0 waiting" in status.text([line])
+    assert "1 released, 0 running, 0 begun, 0 waiting" in status.status_text([line])
 
 
 def test_what_a_cell_does_can_be_seen_from_elsewhere(tmp_path: Path) -> None:
     cell = Store(tmp_path).cell(INPUTS)
     with cell.lab:
         cell.say(Stage("teacher", 30, 120, 2.0))
-        (line,) = status.status(Store(tmp_path))
+        (line,) = status.store_status(tmp_path)
         assert status.shown(line) == ("releasing: teacher", "30 of 120", "2.0/s", "45 s left")
-        assert "releasing: teacher, 30 of 120, 2.0/s, 45 s left" in status.text([line])
+        assert "releasing: teacher, 30 of 120, 2.0/s, 45 s left" in status.status_text([line])
     cell.ledger.write_text("")
     (cell.folder / ".stage").write_text("{")  # half of a file, or someone else's
     assert cell.stage() is None
-    assert status.status(Store(tmp_path))[0]["stage"] == "releasing"
+    assert status.store_status(tmp_path)[0]["stage"] == "releasing"
 
 
 def test_a_listener_hears_instead_of_the_terminal(
@@ -102,7 +102,7 @@ def test_who_looks_all_the_time_stops_no_run(tmp_path: Path) -> None:
 
     def look() -> None:
         while not over.is_set():
-            status.status(Store(tmp_path))
+            status.store_status(tmp_path)
 
     looker = threading.Thread(target=look)
     with cell.lab:

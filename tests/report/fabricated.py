@@ -111,7 +111,7 @@ def file_table(store: Path, name: str, **told: Any) -> None:
     (folder / "table.json").write_text(json.dumps(told))
 
 
-CHOICES = [  # as `bench.tuning` writes them: on public data with scores, on private data the choice alone
+CHOICES = [  # as `experiments.tuning` writes them: on public data with scores, on private data the choice alone
     {
         "group": "digits, dp-merf, epsilon 1, mlp",
         "chosen": "steps 500",

@@ -15,17 +15,17 @@ import pytest
 from release.making import edit_certificate, make_certificate, make_images
 from sfumato.errors import EnvironmentProblem, SfumatoError
 from sfumato.release import write_release
-from sfumato.report.confined import write_confined_page
-from sfumato.report.public import write_public_page
+from sfumato.report.confined import write_public_page
+from sfumato.report.public import write_page_here
 
 from commands import sfumato
 
-TOLD = """
+CHILD = """
 import sys
 from sfumato.report import confined
-def told(release, out):
-    {told}
-confined.write_public_page = told
+def other(release, out):
+    {code}
+confined.write_page_here = other
 confined.main()
 """
 
@@ -40,9 +40,9 @@ def release(tmp_path: Path) -> Path:
     return made
 
 
-def child(told: str, release: Path) -> dict[str, Any]:
+def child(code: str, release: Path) -> dict[str, Any]:
     """What the process of a page says if something else is to be done in it."""
-    command = [sys.executable, "-c", TOLD.format(told=told), str(release), str(release.with_name("page.html"))]
+    command = [sys.executable, "-c", CHILD.format(code=code), str(release), str(release.with_name("page.html"))]
     found = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     return json.loads(subprocess.run(command, env=found, capture_output=True, check=True, timeout=120).stdout)
 
@@ -54,7 +54,7 @@ def refused(attempt: Callable[[], object]) -> tuple[type[SfumatoError], str]:
 
 
 def test_the_page_is_the_one_that_is_made_here(release: Path, tmp_path: Path) -> None:
-    here = write_public_page(release, tmp_path / "here.html").read_bytes()
+    here = write_page_here(release, tmp_path / "here.html").read_bytes()
     done = sfumato("report", release, "--public", "--out", tmp_path / "there.html")
     assert (done.code, done.out) == (0, f"open {tmp_path / 'there.html'}\n")
     assert (tmp_path / "there.html").read_bytes() == here
@@ -62,7 +62,7 @@ def test_the_page_is_the_one_that_is_made_here(release: Path, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(
-    "told",
+    "code",
     [
         "(release.with_name('r.lab') / 'ledger.jsonl').read_text()",
         "(release / 'planted').read_text()",
@@ -73,11 +73,11 @@ def test_the_page_is_the_one_that_is_made_here(release: Path, tmp_path: Path) ->
         "__import__('subprocess').run(['true'])",
     ],
 )
-def test_what_is_outside_stays_there(told: str, release: Path) -> None:
+def test_what_is_outside_stays_there(code: str, release: Path) -> None:
     lab = release.with_name("r.lab")
     (release / "planted").symlink_to(lab / "ledger.jsonl")
     (release / "folder").symlink_to(lab)
-    answer = child(told, release)
+    answer = child(code, release)
     assert answer["kind"] == "VerificationFailed"
     assert answer["what"].startswith("Expected a page made of its release alone, got an attempt to ")
     assert "\n" not in answer["what"]
@@ -92,8 +92,8 @@ def test_what_is_inside_is_not_out_of_reach(release: Path) -> None:
 def test_refusals_are_the_same_as_here(release: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     for folder, out in (("r", "r/page.html"), ("none", "page.html"), ("r", "none/page.html")):
-        here = refused(lambda: write_public_page(Path(folder), Path(out)))  # noqa: B023
-        assert refused(lambda: write_confined_page(Path(folder), Path(out))) == here  # noqa: B023
+        here = refused(lambda: write_page_here(Path(folder), Path(out)))  # noqa: B023
+        assert refused(lambda: write_public_page(Path(folder), Path(out))) == here  # noqa: B023
         done = sfumato("report", folder, "--public", "--out", out)
         assert (done.code, done.err) == (here[0].exit_code, here[1] + "\n")
     edit_certificate(release, lambda c: c["guarantee"].update(epsilon=0.1))
@@ -108,10 +108,10 @@ def test_a_defect_has_no_traceback_and_a_death_is_noticed(release: Path, monkeyp
     assert child("raise OSError(28, 'No space left')", release)["what"] == "The system refused: No space left."
     monkeypatch.setattr(sys, "executable", "/bin/false")
     with pytest.raises(EnvironmentProblem, match="end of the process"):
-        write_confined_page(release, release.with_name("page.html"))
+        write_public_page(release, release.with_name("page.html"))
 
 
 def test_a_module_in_the_working_folder_is_not_ours(release: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(release.parent)
     (release.parent / "base64.py").write_text("raise SystemExit('a stranger')")
-    assert write_confined_page(release, Path("page.html")).exists()
+    assert write_public_page(release, Path("page.html")).exists()

@@ -15,7 +15,7 @@ import pytest
 from release.making import CLASSES, OPEN, make_certificate, make_images
 from sfumato.privacy import GaussianSum, profile
 from sfumato.release import write_release
-from sfumato.report.public import write_public_page
+from sfumato.report.public import write_page_here
 from sfumato.values import Images
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="needs the package `playwright`")
@@ -63,7 +63,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         "certified": write_release(folder / "certified", full, certificate, export_folders=True),
         "naked": write_release(folder / "naked", plain, naked),
     }
-    return {name: write_public_page(release, folder / f"{name}.html") for name, release in made.items()}
+    return {name: write_page_here(release, folder / f"{name}.html") for name, release in made.items()}
 
 
 class Visit:

@@ -18,11 +18,11 @@ from release.making import edit_certificate
 from report.fabricated import CHOICES, METHODS, fabricate, file_table, report_literature, score
 from sfumato.errors import UsageError
 from sfumato.lab.store import PUBLIC_TRIAL, Store, Stored
+from sfumato.report.cell_page import release_command
 from sfumato.report.charts import Axis, Point, Series, legend, lines, scatter
-from sfumato.report.dossier import release_command
-from sfumato.report.leaderboard import read_board
+from sfumato.report.leaderboard import read_leaderboard
 from sfumato.report.plots import csv_text
-from sfumato.report.site import write_site
+from sfumato.report.site import write_site, write_site_with
 
 HOSTILE = "<script>alert('\"&1')</script>"
 
@@ -93,7 +93,7 @@ def test_settings_size_and_versions_keep_lines_apart(tmp_path: Path) -> None:
         other = Store(tmp_path / "runs").cell({**cell.inputs(), **change})
         other.release.symlink_to(cell.release, target_is_directory=True)
         score(other, "gen2real", 0.5, "utility")
-    board = read_board(tmp_path / "runs")
+    board = read_leaderboard(tmp_path / "runs")
     assert [len(line.cells) for line in board.lines] == [1] * 5
     assert len({(line.data, line.settings) for line in board.lines}) == 5
 
@@ -102,7 +102,7 @@ def test_a_single_cell_has_the_error_of_its_measure_and_what_is_no_number_is_lef
     (cell,) = fabricate(tmp_path / "runs", methods=("dp-hp",), epsilons=(1.0,), repeats=1)
     score(cell, "kid", float("nan"), "fidelity")
     score(cell, "recall", None, "fidelity")
-    board = read_board(tmp_path / "runs")
+    board = read_leaderboard(tmp_path / "runs")
     assert board.lines[0].means["gen2real"].error == 0.02
     assert not {"kid", "recall"} & set(board.measures)
 
@@ -112,7 +112,7 @@ def test_of_two_statements_about_the_guarantee_the_weaker_one_counts(tmp_path: P
     for cell, told in zip(cells, ("legacy", "empirical", "who knows"), strict=True):
         path = cell.folder / "measures" / "made.json"
         path.write_text(json.dumps({**json.loads(path.read_text()), "guarantee": told}))
-    levels = {line.method: line.level for line in read_board(tmp_path / "runs").lines}
+    levels = {line.method: line.level for line in read_leaderboard(tmp_path / "runs").lines}
     assert [levels[method] for method in METHODS] == ["legacy", "empirical", "not-private"]
 
 
@@ -240,7 +240,7 @@ def test_names_from_outside_are_text(tmp_path: Path) -> None:
     )
     choice = {"group": HOSTILE, "chosen": HOSTILE, "cost": HOSTILE, "scores": {HOSTILE: 1}}
     file_table(runs, "b", title=HOSTILE, profile=HOSTILE, tuning={"sentence": HOSTILE, "choices": [choice]})
-    site = write_site(runs, tmp_path / "site", totals={HOSTILE: {HOSTILE: HOSTILE}}).parent
+    site = write_site_with(runs, tmp_path / "site", {HOSTILE: {HOSTILE: HOSTILE}}).parent
     for page in site.rglob("*.html"):
         assert HOSTILE not in page.read_text("utf-8")
         assert Links(page).tags.count("script") == (1 if page.name == "index.html" else 0)
@@ -252,9 +252,10 @@ def test_csv_has_no_formulas() -> None:
 
 
 def test_totals_are_a_table_when_they_are_known(store: Path, site: Path, tmp_path: Path) -> None:
-    assert "Cost together" not in (site / "index.html").read_text("utf-8")
+    assert "Cost together" in (site / "index.html").read_text("utf-8")
+    assert "Cost together" not in write_site_with(store, tmp_path / "without", {}).read_text("utf-8")
     told = {"digits": {"cells": 8, "epsilon": 31.41592, "delta": 1e-5, "tuning": "not charged"}}
-    index = write_site(store, tmp_path / "site", totals=told).read_text("utf-8")
+    index = write_site_with(store, tmp_path / "site", told).read_text("utf-8")
     assert "Cost together" in index
     assert "31.42" in index
     assert "not charged" in index
@@ -293,7 +294,7 @@ def test_a_trial_on_public_data_says_so(tmp_path: Path) -> None:
     (cell,) = fabricate(tmp_path / "runs", methods=("dp-hp",), epsilons=(1.0,), repeats=1)
     trial = Store(tmp_path / "runs").cell({**cell.inputs(), PUBLIC_TRIAL: True})
     trial.release.symlink_to(cell.release, target_is_directory=True)
-    lines = {line.cells[0].digest: line.settings for line in read_board(tmp_path / "runs").lines}
+    lines = {line.cells[0].digest: line.settings for line in read_leaderboard(tmp_path / "runs").lines}
     assert lines == {cell.digest: "", trial.digest: "a trial on public data"}
 
 

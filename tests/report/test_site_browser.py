@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from report.fabricated import CHOICES, METHODS, fabricate, file_table, report_literature
-from sfumato.report.site import write_site
+from sfumato.report.site import write_site, write_site_with
 
 playwright = pytest.importorskip("playwright.sync_api", reason="needs the package `playwright`")
 CHROMIUM = Path("/usr/bin/chromium")
@@ -39,7 +39,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     tuned = {"how": "public", "sentence": "Settings were chosen on clouds, which is public.", "choices": CHOICES}
     file_table(runs, "all-small", title="All methods at small epsilon", profile="small", tuning=tuned)
     totals = {"digits": {"cells": 36, "epsilon": 31.4, "delta": 1e-5, "tuning": "not charged"}}
-    return write_site(runs, runs.with_name("site"), totals=totals).parent
+    return write_site_with(runs, runs.with_name("site"), totals).parent
 
 
 @pytest.fixture(scope="module")

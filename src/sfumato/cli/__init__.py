@@ -1,4 +1,4 @@
-"""The command line: each command is a few lines around one function of the Python API."""
+"""The command line: one file for each command, a few lines around one function of the Python API."""
 
 from __future__ import annotations
 
@@ -8,16 +8,10 @@ import signal
 import sys
 from typing import NoReturn
 
-from sfumato.cli.options import app
+from sfumato.cli._command import application, commands
 from sfumato.errors import EnvironmentProblem, SfumatoError, UsageError
 
-# isort: off
-# importing them registers the commands, in the order of `sfumato --help`
-from sfumato.cli import making, judging, looking
-# isort: on
-
-__all__ = ["app", "judging", "looking", "main", "making"]
-
+__all__ = ["application", "commands", "main"]
 
 KEEP_MEMORY = {-1: (1 << 31) - 1, -2: 1 << 26, -3: 1 << 30}  # mallopt: trim threshold, top pad, mmap threshold
 
@@ -28,7 +22,7 @@ def main() -> NoReturn:
     signal.signal(signal.SIGTERM, _stop)
     signal.signal(signal.SIGINT, _stop)
     try:
-        app()
+        application()()
         sys.exit(0)
     except SfumatoError as error:
         _fail(error, error.exit_code)

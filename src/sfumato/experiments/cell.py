@@ -14,7 +14,7 @@ from typing import Any
 from sfumato import contracts, data
 from sfumato.contracts import Sampler
 from sfumato.errors import SfumatoError
-from sfumato.experiments.recipe import Student
+from sfumato.experiments.recipe import StudentSetting
 from sfumato.judging.evaluate import evaluate_release
 from sfumato.judging.student import train_student
 from sfumato.lab.scores import versions
@@ -34,7 +34,7 @@ class CellJob:
     inputs: dict[str, Any]  # what it is filed under
     job: Job
     measures: tuple[str, ...]
-    students: tuple[Student, ...] = ()
+    students: tuple[StudentSetting, ...] = ()
 
     def wanted(self) -> tuple[str, ...]:
         """The names under which its measures are filed."""
@@ -130,12 +130,12 @@ def _peak_mb() -> float:
 
 
 def _guarantee(release: Path) -> dict[str, Any]:
-    told = read_certificate(release)
-    return {"guarantee": told.guarantee.level, "spent": told.guarantee.epsilon}
+    certificate = read_certificate(release)
+    return {"guarantee": certificate.guarantee.level, "spent": certificate.guarantee.epsilon}
 
 
 def _judge(stored: Stored, cell: CellJob) -> Callable[[Sampler], None]:
-    """Notes what only the sampler knows: its teacher's accuracy, and how the losses went."""
+    """Notes what only the sampler knows: its teacher's accuracy, and its losses by step (filed as `diary`)."""
 
     def judge(sampler: Sampler) -> None:
         if "diary" in cell.measures:

@@ -8,16 +8,17 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from sfumato.cluster import ATTEMPTS, Cluster
 from sfumato.errors import UsageError
 from sfumato.experiments.cell import CellJob, Outcome, run_cell
 
+EngineName = Literal["local", "ray"]
 Engine = Callable[[Path, Sequence[CellJob]], Iterator[Outcome]]
 
 
-def engine_of(name: str, *, workers: int | None = None, address: str | None = None) -> Engine:
+def engine_of(name: EngineName, *, workers: int | None = None, address: str | None = None) -> Engine:
     if name == "local":
         return lambda store, cells: local(store, cells, workers=1 if workers is None else workers)
     if name == "ray":

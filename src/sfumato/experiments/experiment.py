@@ -12,9 +12,10 @@ from sfumato import contracts, data
 from sfumato.contracts import Reading
 from sfumato.errors import DataError, SfumatoError, UsageError
 from sfumato.experiments.cell import CellJob, sentence
-from sfumato.experiments.engines import Engine, local
+from sfumato.experiments.engines import Engine, EngineName, engine_of, local
 from sfumato.experiments.figures import draw_curve, draw_pictures
 from sfumato.experiments.live import watching
+from sfumato.experiments.questions import plain_line, questions, technical_line
 from sfumato.experiments.recipe import Cell, Row, read_recipe, rows_of, written
 from sfumato.experiments.recipe_format import Entry, ProfileName, Recipe
 from sfumato.experiments.table import document, markdown
@@ -25,6 +26,7 @@ from sfumato.lab.store import Store, Stored
 from sfumato.making.release import Job, plan_release
 from sfumato.values import Images
 
+DEFAULT_STORE = Path("runs")
 ENDINGS = ("", ".npz", ".zip", ".parquet")  # of a data set that the recipe gives no file for
 
 
@@ -74,6 +76,14 @@ class Shelf:
         return name, reading
 
 
+@dataclass(frozen=True, slots=True)
+class RecipeResult:
+    """What a recipe gave, as a document for machines and as a text for people."""
+
+    document: Any
+    text: str
+
+
 @dataclass
 class Experiment:
     """A recipe with a profile, a data folder and the store for what it yields."""
@@ -89,12 +99,12 @@ class Experiment:
 
     @classmethod
     def of(
-        cls, path: Path, *, profile: ProfileName = "small", out: Path | None = None, folder: Path | None = None
+        cls, path: Path, *, profile: ProfileName = "small", out: Path = DEFAULT_STORE, folder: Path | None = None
     ) -> Experiment:
         recipe = read_recipe(path)
         if folder is not None and not folder.is_dir():
             raise UsageError("Expected --data (or SFUMATO_DATA) as a folder.", where=folder)
-        return cls(path.stem, recipe, profile, Shelf(folder, recipe.data), Store((out or Path("runs")).absolute()))
+        return cls(path.stem, recipe, profile, Shelf(folder, recipe.data), Store(out.absolute()))
 
     def rows(self, only: str = "") -> list[Row]:
         """The lines whose name has that text."""
@@ -144,33 +154,33 @@ class Experiment:
         for row in self.rows(only):
             if row.cell in planned:  # another student of the same release
                 continue
-            told: dict[str, Any] = {"cell": row.name, "budget": row.cell.epsilon}
+            described: dict[str, Any] = {"cell": row.name, "budget": row.cell.epsilon}
             try:
                 plan = plan_release(self.job(row))
-                told |= {
-                    "asks": [m.to_dict() for m in plan.mechanisms],
+                described |= {
+                    "asks": questions(plan.mechanisms),
                     "epsilon": plan.epsilon,
                     "minutes": plan.seconds / 60,
                 }
             except SfumatoError as error:
-                told["problem"] = sentence(error)
-            planned[row.cell] = told
+                described["problem"] = sentence(error)
+            planned[row.cell] = described
         return list(planned.values())
 
-    def planned(self, only: str = "") -> tuple[list[dict[str, Any]], str]:
-        """The plan for machines and for people."""
+    def dry_run(self, only: str = "") -> RecipeResult:
+        """The plan, for machines and for people."""
         plan = self.plan(only)
-        return plan, _plan_text(plan)
+        return RecipeResult(plan, _plan_text(plan))
 
-    def table(self, only: str = "", *, engine: Engine = local) -> tuple[dict[str, Any], str]:
-        """The same of a run."""
-        made = self.run(only, engine=engine)
+    def table(self, only: str = "", *, engine: Engine = local) -> RecipeResult:
+        """The table of a run, for machines and for people; a run without any result is an error."""
+        document = self.run(only, engine=engine)
         if self.problems and all(row.name in self.problems for row in self.rows(only)):
             raise DataError(
                 f"No cell could be run. {next(iter(self.problems.values()))}", where=self.folder / "table.md"
             )
         where = f"Lab material, not for publication: {self.folder}"
-        return made, f"{(self.folder / 'table.md').read_text('utf-8')}\n{where}"
+        return RecipeResult(document, f"{(self.folder / 'table.md').read_text('utf-8')}\n{where}")
 
     @property
     def folder(self) -> Path:
@@ -243,6 +253,29 @@ class Experiment:
         return row.name, private, released, None if job.public is None else data.load(job.public, look)
 
 
+def run_recipe(
+    recipe: Path | str,
+    *,
+    profile: ProfileName = "small",
+    only: str = "",
+    out: Path | str = DEFAULT_STORE,
+    data: Path | str | None = None,
+    engine: EngineName = "local",
+    workers: int | None = None,
+    address: str | None = None,
+    dry_run: bool = False,
+) -> RecipeResult:
+    """Run the cells of a recipe that are not in the store `out` yet, and write its table; all of it is lab material.
+
+    `data` is the folder of the data sets; `only` chooses cells whose name has that text. A dry run says what would be
+    asked, what it would cost and how long it would take, and reads no private pixel.
+    """
+    folder = None if data is None else Path(data)
+    experiment = Experiment.of(Path(recipe), profile=profile, out=Path(out), folder=folder)
+    chosen = engine_of(engine, workers=workers, address=address)
+    return experiment.dry_run(only) if dry_run else experiment.table(only, engine=chosen)
+
+
 def _plan_text(planned: list[dict[str, Any]]) -> str:
     """A dry run for people."""
     lines = []
@@ -251,11 +284,8 @@ def _plan_text(planned: list[dict[str, Any]]) -> str:
         if "problem" in cell:
             lines.append(f"  {cell['problem']}")
             continue
-        for m in cell["asks"]:
-            lines.append(
-                f"  asks    {m['kind']}, noise multiplier {m['noise_multiplier']:.4g}, rounds {m['rounds']}, "
-                f"sampling {m['sampling']:.4g}"
-            )
+        for question in cell["asks"]:
+            lines += [plain_line(question), technical_line(question)]
         lines.append(f"  costs   epsilon {cell['epsilon']:.4g} of {cell['budget']:g}")
         lines.append(f"  takes   about {max(1, round(cell['minutes']))} min to release, and then its students")
     minutes = sum(cell.get("minutes", 0) for cell in planned)

@@ -48,13 +48,13 @@ def draw_curve(rows: list[Row], scores: list[dict[str, Any]], path: Path, *, tit
 
 def _points(rows: list[Row], scores: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """A point for each k; a run without steps has the losses that another one began with."""
-    diaries = [found.get("diary", {}).get("value") for found in scores]
-    begun: dict[str, float] = next((diary[0] for diary in diaries if diary), {})
+    losses_by_step = [found.get("diary", {}).get("value") for found in scores]
+    begun: dict[str, float] = next((losses[0] for losses in losses_by_step if losses), {})
     points = []
-    for row, found, diary in zip(rows, scores, diaries, strict=True):
+    for row, found, losses in zip(rows, scores, losses_by_step, strict=True):
         student = found.get(row.student.key)
         if student is not None:
-            last = diary[-1] if diary else begun
+            last = losses[-1] if losses else begun
             losses = {name: last[name] for name in LOSSES if name in last}
             points.append(
                 {

@@ -6,7 +6,7 @@ import functools
 import itertools
 import math
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
@@ -23,12 +23,12 @@ from sfumato.privacy import Budget
 from sfumato.values import Spec
 
 TYPICAL = Spec(60_000, 1, 28, 28, tuple("0123456789"))  # to check settings before any data set is looked for
-OWN_MEASURES = ("student", "teacher", "diary")  # the others are metrics
+OWN_MEASURES = ("student", "teacher", "diary")  # "diary": losses by step; the others are metrics
 AXES = ("data", "method", "public", "epsilon", "arch", "label")
 
 
 @dataclass(frozen=True, slots=True)
-class Student:
+class StudentSetting:
     """One kind of student; its key is what its scores are filed under."""
 
     arch: str
@@ -39,8 +39,8 @@ class Student:
 
     @property
     def key(self) -> str:
-        heat = "" if self.temperature is None else f"-T{self.temperature:g}"
-        return f"student-{self.arch}-{self.schedule}-{self.loss or 'default'}{heat}-{self.seeds}seeds"
+        temperature = "" if self.temperature is None else f"-T{self.temperature:g}"
+        return f"student-{self.arch}-{self.schedule}-{self.loss or 'default'}{temperature}-{self.seeds}seeds"
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class Row:
     """A line of the table: a cell, one kind of student, and the settings that tell it from other lines."""
 
     cell: Cell
-    student: Student
+    student: StudentSetting
     label: str
     axes: tuple[tuple[str, Value], ...]
     defaults: tuple[tuple[str, Value], ...]
@@ -72,7 +72,7 @@ class Row:
     @property
     def name(self) -> str:
         again = f"repeat {self.cell.repeat}" if self.cell.repeat else ""
-        told = [
+        parts = [
             self.cell.method,
             f"epsilon {self.cell.epsilon:g}",
             self.label,
@@ -80,7 +80,7 @@ class Row:
             self.student.arch,
             again,
         ]
-        return f"{self.cell.data} <- {self.cell.public or 'nothing'}, {', '.join(filter(None, told))}"
+        return f"{self.cell.data} <- {self.cell.public or 'nothing'}, {', '.join(filter(None, parts))}"
 
     def fact(self, name: str) -> Value:
         """The value of an axis or of a setting, the method's default where the recipe has none."""
@@ -132,7 +132,7 @@ def _rows(method: str, common: Profile, grid: Grid) -> Iterator[Row]:
     learner = common.student
     many = [name for name, values in grid.set.items() if len(values) > 1]
     defaults = tuple(asdict(_typical(method, {})).items())  # type: ignore[call-overload]
-    heat = learner.temperature if grid.temperature is None else grid.temperature
+    temperature = learner.temperature if grid.temperature is None else grid.temperature
     for data, public, epsilon, repeat in itertools.product(grid.data, grid.public, grid.epsilon, range(grid.repeats)):
         for chosen in itertools.product(*grid.set.values()):
             settings = common.set | dict(zip(grid.set, chosen, strict=True))
@@ -149,7 +149,7 @@ def _rows(method: str, common: Profile, grid: Grid) -> Iterator[Row]:
                 repeat,
             )
             for arch in grid.arch or learner.arch:
-                student = Student(arch, learner.seeds, learner.schedule, learner.loss, heat)
+                student = StudentSetting(arch, learner.seeds, learner.schedule, learner.loss, temperature)
                 yield Row(cell, student, grid.label, tuple((n, settings[n]) for n in many), defaults)
 
 
@@ -173,25 +173,31 @@ def _typical(method: str, settings: dict[str, Value]) -> Synthesizer:
 
 
 def _check(recipe: Recipe) -> None:
+    """Everything that can be wrong with a recipe and be seen without data."""
     methods = {method for grid in recipe.grid for method in grid.method or ()} | {recipe.method}
-    for method in methods:
-        if method not in (allowed := tuple(contracts.names("methods"))):
-            raise UsageError(unknown("method", method, allowed))
+    _check_names("method", methods, contracts.names("methods"))
     settings = {name for method in methods for name in asdict(_typical(method, {}))}  # type: ignore[call-overload]
-    for name in recipe.measure:
-        if name not in (allowed := (*OWN_MEASURES, *contracts.names("metrics"))):
-            raise UsageError(unknown("measure", name, allowed))
-    for name in recipe.reported.columns:
-        if name not in (allowed := ("by", "value", "error", *AXES, *settings)):
-            raise UsageError(unknown("reported column", name, allowed))
+    _check_names("measure", recipe.measure, (*OWN_MEASURES, *contracts.names("metrics")))
+    _check_names("reported column", recipe.reported.columns, ("by", "value", "error", *AXES, *settings))
     if recipe.tuning and not any(len(values) > 1 for grid in recipe.grid for values in grid.set.values()):
         raise UsageError("Expected a list of settings to choose from, in the set of a [[grid]].")
     if not recipe.grid and recipe.show != "toy":
         raise UsageError("Expected at least one [[grid]] in the recipe.")
     for profile in recipe.profiles:
         for row in rows_of(recipe, profile):
-            if _typical(row.cell.method, dict(row.cell.settings)).public_images == "needed" and not row.cell.public:
-                raise UsageError(f"Expected public images for {row.name}.", fix="add public = ... to its [[grid]]")
-            classifiers.check(row.student.arch)
-            if row.student.seeds < 1 or math.isnan(row.cell.epsilon) or row.cell.epsilon <= 0:
-                raise UsageError("Expected epsilon above 0 and at least one seed.")
+            _check_row(row)
+
+
+def _check_names(kind: str, names: Iterable[str], allowed: Iterable[str]) -> None:
+    known = tuple(allowed)
+    for name in names:
+        if name not in known:
+            raise UsageError(unknown(kind, name, known))
+
+
+def _check_row(row: Row) -> None:
+    if _typical(row.cell.method, dict(row.cell.settings)).public_images == "needed" and not row.cell.public:
+        raise UsageError(f"Expected public images for {row.name}.", fix="add public = ... to its [[grid]]")
+    classifiers.check(row.student.arch)
+    if row.student.seeds < 1 or math.isnan(row.cell.epsilon) or row.cell.epsilon <= 0:
+        raise UsageError("Expected epsilon above 0 and at least one seed.")

@@ -7,23 +7,28 @@ import os
 from pathlib import Path
 from typing import Any
 
+from sfumato.errors import UsageError
 from sfumato.lab.store import Store, Stored
 
 
-def status(store: Store) -> list[dict[str, Any]]:
+def store_status(store: Path | str = "runs") -> list[dict[str, Any]]:
     """One line for each cell: waiting, running, begun and left, or released, with what is known of it."""
-    return [line_of(cell) for cell in store.cells()]
+    if not Path(store).is_dir():
+        raise UsageError(
+            "Expected the folder of a store, got none.", where=store, fix="name the --out of `sfumato run`"
+        )
+    return [line_of(cell) for cell in Store(Path(store)).cells()]
 
 
 def line_of(cell: Stored) -> dict[str, Any]:
-    told, released = cell.inputs(), cell.release.exists()
+    inputs, released = cell.inputs(), cell.release.exists()
     left = "begun" if cell.ledger.exists() else "waiting"
     state = "running" if _held(cell.folder / "lock") else "released" if released else left
     line = {
         "cell": cell.digest,
         "state": state,
-        "name": f"{told.get('data')} by {told.get('method')}, epsilon {told.get('epsilon'):g}, "
-        f"repeat {told.get('repeat', 0)}",
+        "name": f"{inputs.get('data')} by {inputs.get('method')}, epsilon {inputs.get('epsilon'):g}, "
+        f"repeat {inputs.get('repeat', 0)}",
         "measures": sorted(cell.measures()),
     }
     return line if state in ("released", "waiting") else {**line, **_stage(cell, released)}
@@ -68,15 +73,15 @@ def shown(line: dict[str, Any]) -> tuple[str, str, str, str]:
     )
 
 
-def text(lines: list[dict[str, Any]]) -> str:
+def status_text(lines: list[dict[str, Any]]) -> str:
     """The same for people."""
     if not lines:
         return "No cell has been begun here."
-    told = []
+    shown_lines = []
     for line in lines:
         now = ", ".join(filter(None, shown(line)))
-        told.append(f"  {line['state']:9s} {line['cell']}  {line['name']}{f'  ({now})' if now else ''}")
+        shown_lines.append(f"  {line['state']:9s} {line['cell']}  {line['name']}{f'  ({now})' if now else ''}")
     count = {
         state: sum(line["state"] == state for line in lines) for state in ("released", "running", "begun", "waiting")
     }
-    return "\n".join([*told, ", ".join(f"{number} {state}" for state, number in count.items())])
+    return "\n".join([*shown_lines, ", ".join(f"{number} {state}" for state, number in count.items())])

@@ -26,7 +26,9 @@ def document(
     used: list[int] = []
     lines = []
     for row, found in zip(rows, scores, strict=True):
-        matches = [k for k, told in enumerate(literature) if told["by"] == "paper" and _fits(recipe, row, told)]
+        matches = [
+            k for k, reported in enumerate(literature) if reported["by"] == "paper" and _fits(recipe, row, reported)
+        ]
         used += matches
         lines.append(
             {
@@ -39,7 +41,7 @@ def document(
                 "problem": problems.get(row.name, "" if found else "not run yet"),
             }
         )
-    rest = [told for k, told in enumerate(literature) if k not in used]
+    rest = [reported for k, reported in enumerate(literature) if k not in used]
     return {
         "notice": NOTICE.splitlines()[0],
         "title": recipe.title,
@@ -54,7 +56,7 @@ def document(
 def markdown(recipe: Recipe, profile: str, made: dict[str, Any]) -> str:
     """The same for people."""
     lines, literature = made["rows"], made["reported"]["rows"]
-    named = [name for line in lines for name in line["axes"]] + [n for told in literature for n in told]
+    named = [name for line in lines for name in line["axes"]] + [n for reported in literature for n in reported]
     axes = [n for n in dict.fromkeys(named) if n not in ("by", "value", "error", "data", "public", "epsilon", "arch")]
     measures = [name for name in recipe.measure if name != "diary"]
     head = [
@@ -68,7 +70,9 @@ def markdown(recipe: Recipe, profile: str, made: dict[str, Any]) -> str:
         f"{recipe.reported.measure}, reported",
         "",
     ]
-    body = [_line(line, axes, measures) for line in lines] + [_told(told, axes, measures) for told in literature]
+    body = [_line(line, axes, measures) for line in lines] + [
+        _reported_line(reported, axes, measures) for reported in literature
+    ]
     marked = any("*" in cell for cells in body for cell in cells)
     text = [
         NOTICE,
@@ -85,12 +89,12 @@ def markdown(recipe: Recipe, profile: str, made: dict[str, Any]) -> str:
 
 
 def _tuning(tuning: dict[str, Any]) -> str:
-    told = [f"- {c['group']}: {c['chosen']}, for {c['cost']}" for c in tuning["choices"]]
-    return "\n".join([tuning["sentence"], *told])
+    chosen = [f"- {c['group']}: {c['chosen']}, for {c['cost']}" for c in tuning["choices"]]
+    return "\n".join([tuning["sentence"], *chosen])
 
 
 def _axes(recipe: Recipe, row: Row) -> dict[str, Any]:
-    def told(name: str) -> str:
+    def shown(name: str) -> str:
         stands_for = recipe.data[name].stands_for if name in recipe.data else None
         return f"{name} (stands in for {stands_for})" if stands_for else name
 
@@ -100,16 +104,16 @@ def _axes(recipe: Recipe, row: Row) -> dict[str, Any]:
     if any(grid.repeats > 1 for grid in recipe.grid):
         labelled["repeat"] = row.cell.repeat
     return {
-        "data": told(row.cell.data),
-        "public": told(row.cell.public) if row.cell.public else "none",
+        "data": shown(row.cell.data),
+        "public": shown(row.cell.public) if row.cell.public else "none",
         "epsilon": row.cell.epsilon,
         "axes": {**labelled, **dict(row.axes)},
     }
 
 
-def _fits(recipe: Recipe, row: Row, told: dict[str, Value]) -> bool:
+def _fits(recipe: Recipe, row: Row, reported: dict[str, Value]) -> bool:
     """Whether a reported number belongs to that row; a stand-in counts as what it stands for."""
-    for name, value in told.items():
+    for name, value in reported.items():
         if name in ("by", "value", "error"):
             continue
         fact = row.fact(name)
@@ -151,15 +155,15 @@ def _line(line: dict[str, Any], axes: list[str], measures: list[str]) -> list[st
     ]
 
 
-def _told(told: dict[str, Any], axes: list[str], measures: list[str]) -> list[str]:
-    by = "the paper" if told["by"] == "paper" else told["by"]
-    value = f"{told['value']:.2f}" + (f" ± {told['error']:g}" if "error" in told else "")
-    fixed = [_text(told.get(name, "")) for name in ("data", "public", "epsilon")]
+def _reported_line(reported: dict[str, Any], axes: list[str], measures: list[str]) -> list[str]:
+    by = "the paper" if reported["by"] == "paper" else reported["by"]
+    value = f"{reported['value']:.2f}" + (f" ± {reported['error']:g}" if "error" in reported else "")
+    fixed = [_text(reported.get(name, "")) for name in ("data", "public", "epsilon")]
     return [
         f"{by} (reported)",
         *fixed,
-        *(_text(told.get(a, "")) for a in axes),
-        _text(told.get("arch", "")),
+        *(_text(reported.get(a, "")) for a in axes),
+        _text(reported.get("arch", "")),
         *("" for _ in measures),
         value,
         "",

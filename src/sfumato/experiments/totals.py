@@ -39,8 +39,8 @@ def totals(store: Store) -> list[Total]:
 
 def _total(cells: list[Stored]) -> Total:
     inputs = [cell.inputs() for cell in cells]
-    delta = max(float(told["delta"] or 1e-5) for told in inputs)
-    names = " = ".join(dict.fromkeys(str(told["data"]) for told in inputs))
+    delta = max(float(cell_inputs["delta"] or 1e-5) for cell_inputs in inputs)
+    names = " = ".join(dict.fromkeys(str(cell_inputs["data"]) for cell_inputs in inputs))
     asked = [mechanism for cell in cells for mechanism in _mechanisms(cell)]
     silent = sum(any(not mechanism.noise_multiplier for mechanism in _mechanisms(cell)) for cell in cells)
     if silent:
@@ -60,6 +60,6 @@ def composed(mechanisms: list[Mechanism], delta: float) -> tuple[float, str]:
 def _mechanisms(cell: Stored) -> Iterable[Mechanism]:
     if not cell.ledger.exists():
         return []
-    told = cell.inputs()
-    budget = Budget(float(told["epsilon"]), float(told["delta"] or 1e-5))
+    cell_inputs = cell.inputs()
+    budget = Budget(float(cell_inputs["epsilon"]), float(cell_inputs["delta"] or 1e-5))
     return [charge.mechanism for charge in FinishedLedger(budget, cell.ledger).charges]

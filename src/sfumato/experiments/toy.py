@@ -16,7 +16,7 @@ from sfumato.lab.folder import Lab
 from sfumato.lab.pictures import save_figure
 from sfumato.synthesis.alignment import TargetStatistics, Weights, align, balanced_targets
 
-COUNT, HIDDEN, LESSONS, STEPS = 1_000, 32, 400, 60
+COUNT, HIDDEN, TRAINING_STEPS, STEPS = 1_000, 32, 400, 60
 LOW, HIGH = -1.0, 2.0  # a pixel of 0 and of 1 in the plane: public points may lie outside of the unit square
 STUDENTS = 3
 
@@ -61,8 +61,8 @@ def run_toy(recipe: Recipe, lab: Lab) -> dict[str, Any]:
         students[name] = made[0]
         agreed[name] = {"value": float(rates.mean()), "standard_error": float(rates.std() / STUDENTS**0.5)}
     _draw(lab, teacher, students, private, public, aligned)
-    told = {"title": recipe.title, "source": recipe.source, "agreement_with_the_teacher": agreed, "rows": []}
-    lab.write("table.json", json.dumps(told, indent=2) + "\n")
+    document = {"title": recipe.title, "source": recipe.source, "agreement_with_the_teacher": agreed, "rows": []}
+    lab.write("table.json", json.dumps(document, indent=2) + "\n")
     lines = [f"| {n} | {100 * a['value']:.2f} ± {100 * a['standard_error']:.2f} |" for n, a in agreed.items()]
     head = [
         f"# {recipe.title}",
@@ -75,7 +75,7 @@ def run_toy(recipe: Recipe, lab: Lab) -> dict[str, Any]:
         "|---|---|",
     ]
     lab.write("table.md", "\n".join([*head, *lines, ""]))
-    return told
+    return document
 
 
 def _above(points: Tensor) -> Tensor:
@@ -91,7 +91,7 @@ def _learn(points: Tensor, targets: Tensor, *, seed: int) -> Plane:
         torch.manual_seed(seed)
         network = Plane()
     optimizer = torch.optim.Adam(network.parameters(), lr=0.01)
-    for _ in range(LESSONS):
+    for _ in range(TRAINING_STEPS):
         optimizer.zero_grad()
         F.cross_entropy(network(points), targets).backward()  # type: ignore[no-untyped-call]
         optimizer.step()
@@ -143,9 +143,9 @@ def _panel(axes: Axes, network: Plane, title: str, groups: list[tuple[Tensor, st
     low, high = -0.5, 1.5
     line = torch.linspace(low, high, 121)
     plane = torch.cartesian_prod(line, line)
-    heat = network.soft(plane)[:, 1].reshape(121, 121).T.numpy()
+    confidence = network.soft(plane)[:, 1].reshape(121, 121).T.numpy()
     extent = (low, high, low, high)
-    axes.imshow(heat, origin="lower", extent=extent, cmap="viridis_r", vmin=0, vmax=1, alpha=0.8)
+    axes.imshow(confidence, origin="lower", extent=extent, cmap="viridis_r", vmin=0, vmax=1, alpha=0.8)
     x = torch.linspace(0, 1, 101)
     axes.plot(x, -1.4 * x**3 + 0.9 * x**2 + 0.34, color="white", linewidth=2)
     axes.plot([0, 1, 1, 0, 0], [0, 0, 1, 1, 0], color="white", linewidth=1, linestyle=":")

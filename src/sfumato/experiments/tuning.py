@@ -92,7 +92,7 @@ def chosen_on_public(experiment: Experiment, tuning: Tuning, engine: Engine) -> 
 
 
 def _trial(experiment: Experiment, row: Row, tuning: Tuning) -> CellJob:
-    """A cell on the public data, filed apart from those whose data is private."""
+    """A cell on the public data, filed separately from those whose data is private."""
     job = experiment.cell(row)
     return replace(job, inputs={**job.inputs, PUBLIC_TRIAL: True}, measures=(tuning.by,), students=())
 
@@ -111,14 +111,14 @@ def _charged(experiment: Experiment, tuning: Tuning, name: str, group: list[Row]
     job = experiment.job(group[0])
     count = open_source(job.data, job.reading).spec.count
     budget = Budget.of(tuning.epsilon, count=count)
-    told = {
+    inputs = {
         "data": group[0].cell.data,
         "data_content": experiment.shelf.content(group[0].cell.data),
         "epsilon": budget.epsilon,
         "delta": budget.delta,
         "among": [cell.digest for cell in cells],
     }
-    stored = experiment.store.choice(told)
+    stored = experiment.store.choice(inputs)
     if not stored.has("chosen"):
         with stored.lab as lab:
             releases = [read_release(cell.release).images for cell in cells]
@@ -143,8 +143,8 @@ def _groups(rows: list[Row], *, repeats_together: bool) -> Iterator[tuple[str, l
         plain = replace(row.cell, settings=settings, repeat=repeat)
         groups.setdefault((plain, row.label, row.student.arch), []).append(row)
     for (cell, label, arch), group in groups.items():
-        told = (cell.method, f"epsilon {cell.epsilon:g}", label, arch, f"repeat {cell.repeat}" if cell.repeat else "")
-        yield f"{cell.data}, {', '.join(filter(None, told))}", group
+        parts = (cell.method, f"epsilon {cell.epsilon:g}", label, arch, f"repeat {cell.repeat}" if cell.repeat else "")
+        yield f"{cell.data}, {', '.join(filter(None, parts))}", group
 
 
 def _axes(row: Row) -> str:

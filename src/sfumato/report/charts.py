@@ -77,9 +77,9 @@ def bars(chart: Sequence[Bar], *, mark_means: str = "", label: str = "", most: f
     """Horizontal bars on a scale from 0 to `most`."""
     axis = len(chart) * ROW
     height, width = axis + (44 if mark_means else 24), LABEL + PLOT + NUMBER
-    told = label or "Bars: " + ", ".join(f"{bar.label} {bar.value:{digits}}" for bar in chart)
+    description = label or "Bars: " + ", ".join(f"{bar.label} {bar.value:{digits}}" for bar in chart)
     spare = max(0, LABEL - 16 - 8 * max((min(len(bar.label), LONGEST) for bar in chart), default=0))
-    parts = [_opened(width, height, told, spare)]
+    parts = [_opened(width, height, description, spare)]
     for tick in (0, 0.25, 0.5, 0.75, 1):
         x = LABEL + PLOT * tick
         parts.append(f'<line x1="{x}" x2="{x}" y1="0" y2="{axis}" class="grid"/>')

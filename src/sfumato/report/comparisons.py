@@ -27,19 +27,19 @@ def read_comparisons(store: Path) -> list[Document]:
     return found
 
 
-def _tuning(told: Any) -> Document:
-    """What was tuned; where that cannot be read it is not said that nothing was."""
-    if told is None:
+def _tuning(tuning: Any) -> Document:
+    """What was tuned; where that cannot be read the page does not claim that nothing was."""
+    if tuning is None:
         return {"sentence": UNTUNED, "choices": []}
-    if not isinstance(told, dict) or not isinstance(told.get("sentence"), str):
+    if not isinstance(tuning, dict) or not isinstance(tuning.get("sentence"), str):
         return {"sentence": UNKNOWN, "choices": []}
-    choices = told.get("choices")
+    choices = tuning.get("choices")
     listed = choices if isinstance(choices, list) else []
-    return {"sentence": printable(told["sentence"]), "choices": [_choice(c) for c in listed if isinstance(c, dict)]}
+    return {"sentence": printable(tuning["sentence"]), "choices": [_choice(c) for c in listed if isinstance(c, dict)]}
 
 
 def _choice(choice: Document) -> Document:
     scores = choice.get("scores")
     named = scores.items() if isinstance(scores, dict) else ()
-    known = [(printable(name), shown(value)) for name, told in named if (value := number(told)) is not None]
+    known = [(printable(name), shown(value)) for name, given in named if (value := number(given)) is not None]
     return {**{name: printable(choice.get(name, "")) for name in ("group", "chosen", "cost")}, "scores": known}

@@ -20,7 +20,7 @@ from typing import Any
 
 from sfumato.errors import EnvironmentProblem, SfumatoError, VerificationFailed
 from sfumato.files import unfinished_name
-from sfumato.report.public import write_public_page
+from sfumato.report.public import write_page_here
 
 WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 LISTING, MOVING = ("os.listdir", "os.scandir", "os.walk"), ("os.rename", "os.remove")
@@ -30,8 +30,13 @@ CLOSED = frozenset(  # first parts of the names of events; what of them is allow
 KINDS: dict[str, type[SfumatoError]] = {kind.__name__: kind for kind in SfumatoError.__subclasses__()}
 
 
-def write_confined_page(release: Path, out: Path) -> Path:
-    """Write the page of a release as `write_public_page` does, in a process that cannot read anything else."""
+def write_public_page(release: Path | str, out: Path | str | None = None) -> Path:
+    """Write the page of a release to the file `out` (its name with .html), at once or not at all.
+
+    A process of its own that cannot open anything else makes it; the release is read and never changed.
+    """
+    release = Path(release)
+    out = Path(out or f"{release.absolute().name}.html")
     found_as_here = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     # -P: a module in the working folder is not taken for one of ours; a signal is for us, who then end the child
     command = [sys.executable, "-P", "-B", "-m", "sfumato.report.confined", str(release), str(out)]
@@ -44,8 +49,8 @@ def write_confined_page(release: Path, out: Path) -> Path:
             where=release,
             fix="set SFUMATO_DEBUG=1 and run it again",
         )
-    if told := json.loads(done.stdout):
-        raise KINDS.get(told["kind"], SfumatoError)(told["what"], where=told["where"], fix=told["fix"])
+    if problem := json.loads(done.stdout):
+        raise KINDS.get(problem["kind"], SfumatoError)(problem["what"], where=problem["where"], fix=problem["fix"])
     return out
 
 
@@ -115,12 +120,12 @@ def _refusal(what: str, path: Any = None) -> VerificationFailed:
 
 
 def main() -> None:
-    """Build the page that the command line names; what went wrong is told as JSON to who started this process."""
+    """Build the page that the command line names; what went wrong is printed as JSON for the parent process."""
     release, out = map(Path, sys.argv[1:])
     problem: SfumatoError | None = None
     try:
         confine(release, out)
-        write_public_page(release, out)
+        write_page_here(release, out)
     except SfumatoError as error:
         problem = error
     except MemoryError:
@@ -132,10 +137,10 @@ def main() -> None:
             raise
         what = f"Sfumato has met something it did not expect ({type(error).__name__})."
         problem = SfumatoError(what, fix="set SFUMATO_DEBUG=1, run it again and report the traceback")
-    print(json.dumps(_told(problem) if problem else {}))
+    print(json.dumps(_described(problem) if problem else {}))
 
 
-def _told(problem: SfumatoError) -> dict[str, str | None]:
+def _described(problem: SfumatoError) -> dict[str, str | None]:
     where = None if problem.where is None else str(problem.where)
     return {"kind": type(problem).__name__, "what": problem.what, "where": where, "fix": problem.fix}
 

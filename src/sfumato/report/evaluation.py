@@ -58,8 +58,10 @@ def write_page(release: Path | str) -> Path:
 def _page(release: Path, lab: Path) -> str:
     document = read_scores(lab)
     rows: list[Row] = document["scores"]
-    room = Environment(loader=FileSystemLoader(Path(__file__).parent), undefined=StrictUndefined, autoescape=True)
-    return room.get_template("evaluation.html.jinja").render(
+    environment = Environment(
+        loader=FileSystemLoader(Path(__file__).parent), undefined=StrictUndefined, autoescape=True
+    )
+    return environment.get_template("evaluation.html.jinja").render(
         title=f"What {printable(release.name)} is worth",
         lab_side=LAB_SIDE,
         claim=_claim(read_certificate(release)),
@@ -137,15 +139,15 @@ def _tiles(rows: list[Row]) -> list[dict[str, str]]:
 
 
 def _warnings(rows: Iterable[Row]) -> list[str]:
-    said = []
+    warnings = []
     for row in rows:
         if row["details"].get("flagged"):
-            said.append(
+            warnings.append(
                 f"{row['score']}: released images lie nearer to training images than chance allows. Look at them."
             )
         if row["details"].get("above_claim"):
-            said.append(f"{row['score']}: the attack shows more than the claimed epsilon allows. Do not publish.")
-    return said
+            warnings.append(f"{row['score']}: the attack shows more than the claimed epsilon allows. Do not publish.")
+    return warnings
 
 
 def _named(rows: Iterable[Row], name: str) -> Row | None:

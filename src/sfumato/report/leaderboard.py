@@ -38,8 +38,8 @@ class Seen:
     @property
     def level(self) -> str:
         """Of two statements the weaker; one that is not known counts as none."""
-        told = (self.certificate.guarantee.level, self.made.get("guarantee", LEVELS[0]))
-        return max((level if level in LEVELS else LEVELS[-1] for level in told), key=LEVELS.index)
+        levels = (self.certificate.guarantee.level, self.made.get("guarantee", LEVELS[0]))
+        return max((level if level in LEVELS else LEVELS[-1] for level in levels), key=LEVELS.index)
 
     @property
     def settings(self) -> dict[str, str]:
@@ -98,7 +98,7 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True)
-class Board:
+class Leaderboard:
     """A store as the pages show it."""
 
     lines: tuple[Line, ...]
@@ -121,7 +121,7 @@ class Board:
         return [name for name in self.measures if name.startswith(ACCURACIES)]
 
 
-def read_board(folder: Path) -> Board:
+def read_leaderboard(folder: Path) -> Leaderboard:
     """Every finished cell; one that cannot be read is named and does not stop the others."""
     cells, problems, unfinished = [], {}, 0
     for stored in Store(folder).cells():
@@ -145,7 +145,7 @@ def read_board(folder: Path) -> Board:
     measures = tuple(sorted(judges, key=lambda name: (_rank(name), name)))
     common = _common(cells)
     lines = tuple(_lines(cells, measures, common))
-    return Board(lines, measures, judges, better, printable(", ".join(common)), unfinished, problems)
+    return Leaderboard(lines, measures, judges, better, printable(", ".join(common)), unfinished, problems)
 
 
 def _seen(stored: Stored) -> Seen:
@@ -265,7 +265,7 @@ def numbers_by_name(score: Document, key: str) -> dict[str, float]:
     details = score.get("details")
     found = details.get(key) if isinstance(details, dict) else None
     named = found.items() if isinstance(found, dict) else ()
-    return {str(name): value for name, told in named if (value := number(told)) is not None}
+    return {str(name): value for name, given in named if (value := number(given)) is not None}
 
 
 def number(value: object) -> float | None:

@@ -16,7 +16,7 @@ from typing import Any
 from sfumato.errors import printable
 from sfumato.experiments.table import PERCENT
 from sfumato.report.charts import Axis, Bar, Point, Series, bars, legend, lines, scatter
-from sfumato.report.leaderboard import Board, Line, duration, memory, number, shown
+from sfumato.report.leaderboard import Leaderboard, Line, duration, memory, number, shown
 
 MOST_BARS, MOST_CHARTS = 40, 8  # in a chart, and charts side by side
 GROUPED = ("per_class", "groups", "estimated_shares")  # keys of details with a number for each class or group
@@ -83,7 +83,7 @@ def read_reported(store: Path) -> list[Reported]:
 
 def _reported(document: dict[str, Any]) -> Iterator[Reported]:
     measure = str(document["reported"]["measure"])
-    told = [
+    beside = [
         {
             **row["axes"],
             "data": row["data"],
@@ -96,7 +96,7 @@ def _reported(document: dict[str, Any]) -> Iterator[Reported]:
         for row in document["rows"]
         if row.get("reported") is not None
     ]
-    for row in (*told, *document["reported"]["rows"]):
+    for row in (*beside, *document["reported"]["rows"]):
         value, epsilon = number(row["value"]), row.get("epsilon")
         if value is None or not isinstance(epsilon, int | float):
             continue
@@ -114,21 +114,21 @@ def _method(cell: str) -> str:
 
 @dataclass(frozen=True)
 class Plots:
-    """Figures of one board; a method looks the same in all of them."""
+    """Figures of one leaderboard; a method looks the same in all of them."""
 
-    board: Board
+    leaderboard: Leaderboard
     reported: Sequence[Reported] = ()
 
     @functools.cached_property
     def styles(self) -> dict[str, int]:
-        return {method: place for place, method in enumerate(sorted({line.method for line in self.board.lines}))}
+        return {method: place for place, method in enumerate(sorted({line.method for line in self.leaderboard.lines}))}
 
     def datasets(self) -> list[str]:
-        return list(dict.fromkeys(line.data for line in self.board.lines))
+        return list(dict.fromkeys(line.data for line in self.leaderboard.lines))
 
     def accuracy(self, data: str) -> list[Figure]:
         """Every accuracy against epsilon, the first one first."""
-        figures = [self._accuracy(data, measure) for measure in self.board.accuracies]
+        figures = [self._accuracy(data, measure) for measure in self.leaderboard.accuracies]
         return [figure for figure in figures if figure is not None]
 
     def _accuracy(self, data: str, measure: str) -> Figure | None:
@@ -147,8 +147,12 @@ class Plots:
             )
             for key, found in sorted(variants.items())
         ]
-        theirs = [told for told in self.reported if told.data == ours[0].cells[0].inputs["data"] and told.fits(measure)]
-        series += [self._hollow(told) for told in theirs]
+        theirs = [
+            reported
+            for reported in self.reported
+            if reported.data == ours[0].cells[0].inputs["data"] and reported.fits(measure)
+        ]
+        series += [self._hollow(reported) for reported in theirs]
         rows = [
             (
                 "measured",
@@ -162,7 +166,10 @@ class Plots:
             )
             for line in ours
         ]
-        rows += [(f"reported by {told.by}", told.method, "", "", told.epsilon, told.value, None, 0) for told in theirs]
+        rows += [
+            (f"reported by {reported.by}", reported.method, "", "", reported.epsilon, reported.value, None, 0)
+            for reported in theirs
+        ]
         title = f"{measure} against epsilon"
         also = " Dashed lines have help from public data." if any(line.public for line in ours) else ""
         also += " Hollow marks are numbers that others report." if theirs else ""
@@ -178,18 +185,19 @@ class Plots:
             csv_text(("by", "method", "public", "settings", "epsilon", measure, "standard_error", "repeats"), rows),
         )
 
-    def _hollow(self, told: Reported) -> Series:
-        note = f"reported by {told.by}: {told.method or 'a method'}, epsilon {told.epsilon:g}, {shown(told.value)}"
-        label = f"{told.method or told.by}, reported"
-        style = self.styles.get(told.method, 7)
-        return Series(label, [Point(told.epsilon, told.value, note=note)], style, hollow=True)
+    def _hollow(self, reported: Reported) -> Series:
+        what = f"{reported.method or 'a method'}, epsilon {reported.epsilon:g}, {shown(reported.value)}"
+        note = f"reported by {reported.by}: {what}"
+        label = f"{reported.method or reported.by}, reported"
+        style = self.styles.get(reported.method, 7)
+        return Series(label, [Point(reported.epsilon, reported.value, note=note)], style, hollow=True)
 
     def against(self, data: str, kind: str) -> list[Figure]:
         """Utility against every judgement of a kind."""
-        utility = next(iter(self.board.accuracies), None)
+        utility = next(iter(self.leaderboard.accuracies), None)
         if utility is None:
             return []
-        found = [self._against(data, measure, utility) for measure in self.board.judging(kind)]
+        found = [self._against(data, measure, utility) for measure in self.leaderboard.judging(kind)]
         return [figure for figure in found if figure is not None]
 
     def _against(self, data: str, measure: str, utility: str) -> Figure | None:
@@ -200,7 +208,7 @@ class Plots:
         for line in ours:
             of_method.setdefault(line.method, []).append(_point(line, line.means[measure].value, utility))
         series = [Series(method, points, self.styles[method]) for method, points in sorted(of_method.items())]
-        direction = self.board.better.get(measure)
+        direction = self.leaderboard.better.get(measure)
         x = Axis(f"{measure}" + (f" ({direction} is better)" if direction else ""))
         title = f"{utility} against {measure}"
         rows = [
@@ -234,7 +242,7 @@ class Plots:
     def grouped(self, data: str) -> list[tuple[str, float, list[Figure]]]:
         """Bars by class and by group, under a title for each epsilon; as many methods as fit side by side."""
         found: dict[tuple[str, float], list[Figure]] = {}
-        for line in (line for line in self.board.lines if line.data == data):
+        for line in (line for line in self.leaderboard.lines if line.data == data):
             for measure in line.means:
                 for key in GROUPED:
                     values = line.detail(measure, key)
@@ -253,9 +261,9 @@ class Plots:
 
     def _cost(self, data: str, name: str, title: str, text: Callable[[float], str]) -> Figure | None:
         of_method: dict[str, list[float]] = {}
-        for line in self.board.lines:
-            told = [number(cell.made.get(name)) for cell in line.cells] if line.data == data else []
-            if known := [value for value in told if value is not None]:
+        for line in self.leaderboard.lines:
+            known_of_cells = [number(cell.made.get(name)) for cell in line.cells] if line.data == data else []
+            if known := [value for value in known_of_cells if value is not None]:
                 of_method.setdefault(line.method, []).extend(known)
         means = {method: sum(values) / len(values) for method, values in of_method.items()}
         if not means:
@@ -274,7 +282,7 @@ class Plots:
         )
 
     def _with(self, data: str, measure: str) -> list[Line]:
-        return [line for line in self.board.lines if line.data == data and measure in line.means]
+        return [line for line in self.leaderboard.lines if line.data == data and measure in line.means]
 
 
 def _point(line: Line, x: float, measure: str) -> Point:

@@ -29,30 +29,13 @@ from sfumato.release.contents import check_files, check_pictures
 LARGEST_FACTOR = 1_000_000  # above this a factor says nothing more
 WEAK = 5.0  # an epsilon above which the factor alone is little comfort
 LISTED, NAMED = 100, 50  # classes on the page, class folders in a snippet; more make neither clearer
-PURPOSES = {
-    "tones": "How dark or bright pixels are, over all images.",
-    "lengths": "How strongly images differ from each other, to know where to cut off extremes.",
-    "means": "The average image of each class, and roughly how large the class is.",
-    "moments": "In which ways images vary around the average of their class.",
-    "own moments": "How the images of one class vary differently from those of the others.",
-    "cells": "Which typical variants there are within each class.",
-    "teacher": "Training of a classifier, the teacher, in many small noisy steps.",
-    "statistics": "Average activity of the teacher's layers when it looks at private images.",
-    "mean embedding of each class": "The average of many fixed features of the images of each class.",
-    "mean gradient of each class": "The average response of a fixed, untrained network to the images of each class.",
-    "moments of the features of each class": "Averages and spread of a public network's features, for each class.",
-    "witness function of each class": "For each class, where its images lie among fixed points of comparison.",
-    "votes of every round": "Each private image votes for the synthetic image most like it.",
-    "second moments": "In which ways the images vary, over all classes.",
-    "mixture": "The average and the spread of compressed images, for each class.",
-    "decoder": "Training of the network that paints images, in many small noisy steps.",
-    "choice of a classifier": "Which of several trained classifiers does best on private images.",
-}
 
 
-def write_public_page(release: Path, out: Path) -> Path:
-    """Write the page of a release to the file `out`, at once or not at all; the release is read and never changed."""
-    release, out = Path(release), Path(out)
+def write_page_here(release: Path, out: Path) -> Path:
+    """Write the page of a release to the file `out`, at once or not at all; the release is read and never changed.
+
+    This is for the confined process alone (`confined.write_public_page`); everything else starts that.
+    """
     page = _page(release)
     home = out.absolute().parent.resolve()
     if release.resolve() in (home, *home.parents):
@@ -83,7 +66,7 @@ def _write(out: Path, contents: bytes) -> None:
 def _page(release: Path) -> str:
     certificate = _certificate(release)
     # Every text on the page passes `printable` and is escaped, whoever wrote it and wherever it stands.
-    room = Environment(
+    environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent),
         undefined=StrictUndefined,
         autoescape=True,
@@ -91,12 +74,12 @@ def _page(release: Path) -> str:
         lstrip_blocks=True,
         finalize=printable,
     )
-    room.filters.update(count=lambda n: f"{n:,}", plural=lambda n, word: f"{n:,} {word}{'' if n == 1 else 's'}")
+    environment.filters.update(count=lambda n: f"{n:,}", plural=lambda n, word: f"{n:,} {word}{'' if n == 1 else 's'}")
     card = layout.read_regular(release / layout.CARD, most=1 << 20).decode("utf-8")
     picture = layout.read_regular(release / layout.PREVIEW, most=1 << 26)
     files, exported, fingerprint = _files(release)
     folders = layout.class_folders(certificate.public.classes)
-    return room.get_template("public.html.jinja").render(
+    return environment.get_template("public.html.jinja").render(
         c=certificate,
         title=f"Synthetic images by {certificate.method.name}",
         licence=_licence(card),
@@ -181,7 +164,6 @@ def _asked(asked: dict[str, Any]) -> dict[str, str]:
         what = "A sum over all images" if rate == 1 else f"A sum over a random {100 * rate:.3g} % of the images"
     return {
         "purpose": asked["purpose"],
-        "plain": PURPOSES.get(asked["purpose"], ""),
         "what": what,
         "times": "once" if rounds == 1 else f"{rounds:,} times" + (", each time others" if "random" in what else ""),
         "noise": f"{noise:.4g}" if noise else "",

@@ -11,6 +11,7 @@ import shutil
 import struct
 import tempfile
 from collections.abc import Iterable, Mapping
+from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -18,19 +19,32 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from sfumato.errors import EnvironmentProblem, UsageError, printable
+from sfumato.experiments.totals import totals
 from sfumato.lab.folder import NOTICE
 from sfumato.lab.scores import LAB_SIDE
+from sfumato.lab.store import Store
 from sfumato.release.layout import PREVIEW, read_regular
+from sfumato.report.cell_page import cell_page
 from sfumato.report.comparisons import read_comparisons
-from sfumato.report.dossier import dossier
-from sfumato.report.leaderboard import LEVELS, Board, Document, Line, Mean, Seen, duration, memory, read_board, shown
+from sfumato.report.leaderboard import (
+    LEVELS,
+    Document,
+    Leaderboard,
+    Line,
+    Mean,
+    Seen,
+    duration,
+    memory,
+    read_leaderboard,
+    shown,
+)
 from sfumato.report.plots import Figure, Plots, csv_text, read_reported
 
 MARKER = "sfumato-site.json"  # a folder that has it may be replaced
 LARGEST = 64 << 20  # bytes of a preview
 SECTIONS = {
     "accuracy": ("Accuracy against epsilon", "How much does privacy cost? Further to the left is more private."),
-    "fidelity": ("Fidelity against utility", "Does what looks real also teach? Often it does not."),
+    "fidelity": ("Fidelity against utility", "Is what looks real also good to train on? Often it does not."),
     "privacy": (
         "Privacy under attack against utility",
         "What attackers get out of a release, against what it is good "
@@ -45,17 +59,23 @@ SECTIONS = {
 }
 
 
-def write_site(store: Path, out: Path, *, totals: Mapping[str, Mapping[str, Any]] | None = None) -> Path:
-    """Write the pages of a store and return their index.html; they appear at once, in place of older ones.
+def write_site(store: Path | str, out: Path | str | None = None) -> Path:
+    """Write the pages of a store into the folder `out` (`site`) and return their index.html.
 
-    `totals` says for each private data set what all its cells cost together: cells, epsilon, delta, tuning.
+    They appear at once, in place of older ones, and say what all cells of a private data set cost it together.
     """
+    store = Path(store)
     if not (store / "cells").is_dir():
         raise UsageError(
-            "Expected a store of cells, got something else.",
+            "Expected a store of cells for a site, got another folder.",
             where=store,
-            fix="name the folder that `sfumato run` wrote to",
+            fix="name the --out of `sfumato run`, or add --public for the page of a release",
         )
+    return write_site_with(store, Path(out or "site"), {spent.data: asdict(spent) for spent in totals(Store(store))})
+
+
+def write_site_with(store: Path, out: Path, totals: Mapping[str, Mapping[str, Any]]) -> Path:
+    """The same with given totals: for each private data set what its cells cost together."""
     target = out.absolute()
     _refuse_strangers(target)
     command = printable(shlex.join(["sfumato", "report", str(store), "--out", str(out)]))
@@ -63,7 +83,7 @@ def write_site(store: Path, out: Path, *, totals: Mapping[str, Mapping[str, Any]
         target.parent.mkdir(parents=True, exist_ok=True)
         work = Path(tempfile.mkdtemp(prefix=f".{target.name[:100]}.", dir=target.parent))  # only its owner can read it
         try:
-            _Site(work, store, command).write(totals or {})
+            _Site(work, store, command).write(totals)
             _put(work, target)
         finally:
             shutil.rmtree(work, ignore_errors=True)  # after the renaming there is nothing under this name
@@ -104,9 +124,9 @@ class _Site:
 
     def __init__(self, folder: Path, store: Path, command: str) -> None:
         self.folder, self.store, self.command = folder, store, command
-        self.board = read_board(store)
-        self.plots = Plots(self.board, read_reported(store))
-        self.room = Environment(
+        self.leaderboard = read_leaderboard(store)
+        self.plots = Plots(self.leaderboard, read_reported(store))
+        self.environment = Environment(
             loader=FileSystemLoader(Path(__file__).parent), undefined=StrictUndefined, autoescape=True, trim_blocks=True
         )
         self.files: set[str] = set()
@@ -118,18 +138,18 @@ class _Site:
         (self.folder / MARKER).write_text(json.dumps({"sfumato": version("sfumato")}) + "\n", "utf-8")
         previews = {
             cell.digest: picture
-            for line in self.board.lines
+            for line in self.leaderboard.lines
             for cell in line.cells
             if (picture := self._preview(cell, line)) is not None
         }
-        template = self.room.get_template("cell.html.jinja")
-        for line in self.board.lines:
+        template = self.environment.get_template("cell.html.jinja")
+        for line in self.leaderboard.lines:
             for cell in line.cells:
                 picture = previews.get(cell.digest)
                 shown_there = picture and {**picture, "src": f"../{picture['src']}"}
-                page = template.render(dossier(cell, line, preview=shown_there, report=self.command))
+                page = template.render(cell_page(cell, line, preview=shown_there, report=self.command))
                 (self.folder / "cells" / f"{cell.digest}.html").write_text(page, "utf-8")
-        index = self.room.get_template("index.html.jinja").render(self._index(previews, totals))
+        index = self.environment.get_template("index.html.jinja").render(self._index(previews, totals))
         (self.folder / "index.html").write_text(index, "utf-8")
 
     def _preview(self, cell: Seen, line: Line) -> Document | None:
@@ -151,31 +171,31 @@ class _Site:
         }
 
     def _index(self, previews: Mapping[str, Document], totals: Mapping[str, Mapping[str, Any]]) -> Document:
-        board, columns = self.board, _columns(self.board)
+        leaderboard, columns = self.leaderboard, _columns(self.leaderboard)
         return {
             "title": f"What the cells in {printable(self.store.absolute().name)} are worth",
             "lab_side": LAB_SIDE,
-            "lead": _lead(board),
-            "tiles": _tiles(board),
+            "lead": _lead(leaderboard),
+            "tiles": _tiles(leaderboard),
             "command": self.command,
             "columns": columns,
-            "common": board.common,
-            "lines": [_row(line, board) for line in board.lines],
-            "filters": _filters(board),
-            "board_csv": self._file("leaderboard", _board_csv(board)),
+            "common": leaderboard.common,
+            "lines": [_row(line, leaderboard) for line in leaderboard.lines],
+            "filters": _filters(leaderboard),
+            "board_csv": self._file("leaderboard", _leaderboard_csv(leaderboard)),
             "sections": [section for name in SECTIONS if (section := self._section(name)) is not None],
             "galleries": self._galleries(previews),
             "comparisons": read_comparisons(self.store),
             "totals": self._totals(totals),
-            "problems": sorted(board.problems.items()),
+            "problems": sorted(leaderboard.problems.items()),
         }
 
     def _section(self, name: str) -> Document | None:
         title, sentence = SECTIONS[name]
         groups = [group for data in self.plots.datasets() if (group := self._group(name, data))]
         side_by_side = all(len(group["first"]) == 1 and not group["more"] for group in groups)
-        told = {"id": name, "title": title, "sentence": sentence, "groups": groups, "side_by_side": side_by_side}
-        return told if groups else None
+        section = {"id": name, "title": title, "sentence": sentence, "groups": groups, "side_by_side": side_by_side}
+        return section if groups else None
 
     def _group(self, name: str, data: str) -> Document | None:
         """The figures of one data set: two at once, or those of one epsilon; the others wait to be opened."""
@@ -220,7 +240,7 @@ class _Site:
     def _galleries(self, previews: Mapping[str, Document]) -> list[Document]:
         """By data set and epsilon, the first one open."""
         found: dict[str, dict[float, list[Document]]] = {}
-        for line in self.board.lines:
+        for line in self.leaderboard.lines:
             if (picture := previews.get(line.cells[0].digest)) is not None:
                 found.setdefault(line.data, {}).setdefault(line.epsilon, []).append(picture)
         return [
@@ -237,48 +257,48 @@ class _Site:
     def _totals(self, totals: Mapping[str, Mapping[str, Any]]) -> Document | None:
         if not totals:
             return None
-        head = list(dict.fromkeys(name for told in totals.values() for name in told))
+        head = list(dict.fromkeys(name for spent in totals.values() for name in spent))
         rows = [
-            {"data": printable(data), "cells": [_text(told.get(name, "")) for name in head]}
-            for data, told in totals.items()
+            {"data": printable(data), "cells": [_text(spent.get(name, "")) for name in head]}
+            for data, spent in totals.items()
         ]
         text = csv_text(("private data", *head), [(d, *(t.get(n, "") for n in head)) for d, t in totals.items()])
         return {"head": ["private data", *head], "rows": rows, "href": self._file("together", text)}
 
 
-def _lead(board: Board) -> str:
-    if not board.lines:
+def _lead(leaderboard: Leaderboard) -> str:
+    if not leaderboard.lines:
         return "No cell of this store is finished yet."
-    private = sum(line.level == "certified" for line in board.lines)
+    private = sum(line.level == "certified" for line in leaderboard.lines)
     return (
-        f"{len(board.lines)} lines, {private} of them with a certified guarantee. Compare only what has the same "
+        f"{len(leaderboard.lines)} lines, {private} of them with a certified guarantee. Compare only what has the same "
         "data and the same epsilon; what differs by less than its errors does not differ."
     )
 
 
-def _tiles(board: Board) -> list[Document]:
+def _tiles(leaderboard: Leaderboard) -> list[Document]:
     def several(values: Iterable[str]) -> tuple[str, str]:
         known = sorted(set(values))
         return str(len(known)), ", ".join(known[:3]) + (", ..." if len(known) > 3 else "")
 
-    waiting = f"{board.unfinished} not finished" if board.unfinished else "all finished"
-    seconds = sum(line.seconds.value * line.seconds.repeats for line in board.lines if line.seconds)
-    told = [
-        ("cells", (f"{len(board.cells):,}", waiting)),
-        ("methods", several(line.method for line in board.lines)),
-        ("private data sets", several(line.data for line in board.lines)),
-        ("epsilons", several(f"{line.epsilon:g}" for line in board.lines)),
+    waiting = f"{leaderboard.unfinished} not finished" if leaderboard.unfinished else "all finished"
+    seconds = sum(line.seconds.value * line.seconds.repeats for line in leaderboard.lines if line.seconds)
+    tiles = [
+        ("cells", (f"{len(leaderboard.cells):,}", waiting)),
+        ("methods", several(line.method for line in leaderboard.lines)),
+        ("private data sets", several(line.data for line in leaderboard.lines)),
+        ("epsilons", several(f"{line.epsilon:g}" for line in leaderboard.lines)),
         ("time for releases", (duration(seconds), "all cells together")),
     ]
-    return [{"label": label, "value": value, "note": printable(note)} for label, (value, note) in told]
+    return [{"label": label, "value": value, "note": printable(note)} for label, (value, note) in tiles]
 
 
-def _columns(board: Board) -> list[Document]:
+def _columns(leaderboard: Leaderboard) -> list[Document]:
     names = ["method", "data", "epsilon", "guarantee", "public data"]
     plain = {"first": "ascending", "arrow": "", "hint": ""}
     columns = [{**plain, "label": name, "numeric": name in ("epsilon", "guarantee")} for name in names]
-    for name in board.measures:
-        better = board.better.get(name, "")
+    for name in leaderboard.measures:
+        better = leaderboard.better.get(name, "")
         columns.append(
             {
                 "label": name,
@@ -294,8 +314,8 @@ def _columns(board: Board) -> list[Document]:
     return [*columns, *costs]
 
 
-def _row(line: Line, board: Board) -> Document:
-    numbers = [_cell(line.means.get(name)) for name in board.measures]
+def _row(line: Line, leaderboard: Leaderboard) -> Document:
+    numbers = [_cell(line.means.get(name)) for name in leaderboard.measures]
     numbers += [
         None if mean is None else {"value": f"{mean.value:.6g}", "text": text(mean.value), "error": ""}
         for mean, text in ((line.seconds, duration), (line.peak_mb, memory))
@@ -322,11 +342,11 @@ def _cell(mean: Mean | None) -> Document | None:
     return {"value": f"{mean.value:.9g}", "text": shown(mean.value), "error": error}
 
 
-def _filters(board: Board) -> list[Document]:
+def _filters(leaderboard: Leaderboard) -> list[Document]:
     def options(values: Iterable[str]) -> list[Document]:
         return [{"value": value, "text": value} for value in dict.fromkeys(values)]
 
-    lines, levels = board.lines, {line.level for line in board.lines}
+    lines, levels = leaderboard.lines, {line.level for line in leaderboard.lines}
     epsilons = sorted({line.epsilon for line in lines})
     return [
         {"label": "Data", "name": "data", "options": options(sorted(line.data for line in lines))},
@@ -341,11 +361,11 @@ def _filters(board: Board) -> list[Document]:
     ]
 
 
-def _board_csv(board: Board) -> str:
+def _leaderboard_csv(leaderboard: Leaderboard) -> str:
     head = ["data", "method", "public", "epsilon", "settings", "guarantee", "repeats"]
-    head += [name for measure in board.measures for name in (measure, f"{measure} standard error")]
+    head += [name for measure in leaderboard.measures for name in (measure, f"{measure} standard error")]
     rows = []
-    for line in board.lines:
+    for line in leaderboard.lines:
         row: list[object] = [
             line.data,
             line.method,
@@ -355,7 +375,7 @@ def _board_csv(board: Board) -> str:
             line.level,
             len(line.cells),
         ]
-        for measure in board.measures:
+        for measure in leaderboard.measures:
             mean = line.means.get(measure)
             row += ["", ""] if mean is None else [mean.value, mean.error]
         rows.append([*row, *("" if mean is None else mean.value for mean in (line.seconds, line.peak_mb))])

@@ -48,7 +48,7 @@ def release_command(inputs: Document) -> str:
     return printable(shlex.join([*words, "--out", "my-release"]))
 
 
-def dossier(cell: Seen, line: Line, *, preview: Document | None, report: str) -> Document:
+def cell_page(cell: Seen, line: Line, *, preview: Document | None, report: str) -> Document:
     """Everything that the template of a cell shows."""
     certificate = cell.certificate
     scores = list(_scores(cell))
@@ -226,15 +226,15 @@ def _cost(cell: Seen) -> list[Document]:
     return [
         {
             "step": name,
-            "time": _told(told, "seconds", duration),
-            "processor": _told(told, "processor_seconds", duration),
-            "memory": _told(told, "peak_mb", memory),
+            "time": _shown_if_known(measured, "seconds", duration),
+            "processor": _shown_if_known(measured, "processor_seconds", duration),
+            "memory": _shown_if_known(measured, "peak_mb", memory),
         }
-        for name, told in steps
-        if number(told.get("seconds")) is not None
+        for name, measured in steps
+        if number(measured.get("seconds")) is not None
     ]
 
 
-def _told(document: Document, key: str, text: Any) -> str:
+def _shown_if_known(document: Document, key: str, text: Any) -> str:
     value = number(document.get(key))
     return "" if value is None else str(text(value))

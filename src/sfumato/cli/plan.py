@@ -1,0 +1,40 @@
+"""sfumato plan: what a release would ask, cost and take."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+import typer
+
+from sfumato.cli._command import command
+from sfumato.cli._options import JobOptions, Json
+from sfumato.cli._printing import print_json
+
+
+@command("plan_release", example="sfumato plan digits --epsilon 1", order=3)
+def plan(job: JobOptions, as_json: Json = False) -> None:
+    """Show what would be asked, what for, its cost and the expected time; touches no private pixel."""
+    from sfumato import plan_release
+    from sfumato.experiments.questions import plain_line, questions, technical_line
+
+    planned = plan_release(job)
+    asked = questions(planned.mechanisms)
+    spec, budget = planned.task.spec, planned.task.budget
+    if as_json:
+        print_json(
+            {
+                "spec": asdict(spec),
+                "budget": asdict(budget),
+                "epsilon": planned.epsilon,
+                "method": job.method,
+                "seconds": planned.seconds,
+                "mechanisms": asked,
+            }
+        )
+        return
+    print(f"{spec.count} records, {spec.channels} x {spec.height} x {spec.width}, {len(spec.classes)} classes")
+    for question in asked:
+        typer.echo(plain_line(question))
+        typer.secho(technical_line(question), dim=True)
+    print(f"  costs   epsilon {planned.epsilon:.4g} of {budget.epsilon:g} at delta {budget.delta:g}")
+    print(f"  takes   about {max(1, round(planned.seconds / 60))} min on two laptop cores")

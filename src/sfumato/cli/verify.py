@@ -1,0 +1,24 @@
+"""sfumato verify: check a release from its files alone."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+import typer
+
+from sfumato.cli._command import command
+from sfumato.cli._options import Json, ReleaseFolder
+from sfumato.cli._printing import print_json
+
+
+@command("verify_release", example="sfumato verify faces-release", order=4)
+def verify(folder: ReleaseFolder, as_json: Json = False) -> None:
+    """Check a release from its files alone: exit 0 only if its claim holds, 6 if not."""
+    from sfumato import verify_release
+
+    verdict = verify_release(folder)
+    if as_json:
+        print_json({"ok": verdict.ok, "checks": [asdict(check) for check in verdict.checks]})
+    else:
+        print(verdict.text())
+    raise typer.Exit(0 if verdict.ok else 6)
