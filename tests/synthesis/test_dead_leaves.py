@@ -1,4 +1,4 @@
-"""Pictures of nothing: in range, varied, repeatable, and detail stays where the object is."""
+"""Procedural images: in range, varied, repeatable, and detail stays on the object."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from sfumato.synthesis.dead_leaves import dead_leaves, detailed, random_leaf, sh
 
 @pytest.mark.parametrize("shape", [(1, 8, 8), (1, 28, 28), (3, 32, 20)])
 @pytest.mark.parametrize("count", [0, 1, 300])
-def test_pictures_are_images(shape: tuple[int, int, int], count: int) -> None:
+def test_procedural_images_are_in_range_and_repeatable(shape: tuple[int, int, int], count: int) -> None:
     pictures = dead_leaves(count, shape, torch.Generator().manual_seed(0))
     assert pictures.shape == (count, *shape)
     assert not count or (pictures.min() >= 0 and pictures.max() <= 1)
     assert torch.equal(pictures, dead_leaves(count, shape, torch.Generator().manual_seed(0)))
 
 
-def test_pictures_differ_in_tone_detail_and_colour() -> None:
+def test_procedural_images_differ_in_tone_detail_and_colour() -> None:
     pictures = dead_leaves(400, (3, 28, 28), torch.Generator().manual_seed(1))
     assert pictures.mean((1, 2, 3)).std() > 0.1
     steps = (pictures[..., 1:] - pictures[..., :-1]).abs().mean((1, 2, 3))

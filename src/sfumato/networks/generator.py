@@ -1,4 +1,4 @@
-"""A class-conditional generator that is cheap on a CPU: codes painted as patches at half size, then enlarged."""
+"""A class-conditional generator that is cheap on a CPU: overlapping patches at half size, then interpolated."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from torch import Tensor, nn
 
 
 class PatchGenerator(nn.Module):
-    """Latent and class to a coarse map of codes; a transposed convolution paints them as overlapping patches.
+    """Latent and class to a coarse map of codes; a transposed convolution turns them into overlapping patches.
 
-    Full-size convolutions would cost ten times as much per step as everything else; painting at half
-    size with one shared set of patches keeps what matters of them, that no speckle can be painted.
+    Full-size convolutions would cost ten times as much per step as everything else; half size and one shared set of
+    patches keep their main benefit, smooth images without speckle.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class PatchGenerator(nn.Module):
                 nn.ReLU(inplace=True),
                 nn.Unflatten(1, (codes, rows, columns)),
             )
-            self.paint = nn.ConvTranspose2d(codes, channels, 4, stride=2, padding=2)
+            self.patches = nn.ConvTranspose2d(codes, channels, 4, stride=2, padding=2)
         self._initialise(draw)
         self.register_buffer("down", _enlarge(half[0], height))
         self.register_buffer("across", _enlarge(half[1], width))
@@ -59,10 +59,10 @@ class PatchGenerator(nn.Module):
 
     def forward(self, latents: Tensor, labels: Tensor) -> Tensor:  # (b, latent), (b,) -> (b, c, h, w) in [0, 1]
         given = torch.cat([latents, nn.functional.one_hot(labels, self.classes).float()], dim=1)
-        painted = cast(Tensor, self.paint(self.codes(given)))
+        made = cast(Tensor, self.patches(self.codes(given)))
         down, across = cast(Tensor, self.down), cast(Tensor, self.across)  # (h, h/2), (w, w/2)
-        painted = painted[:, :, : down.shape[1], : across.shape[1]]
-        return (down @ painted @ across.T).sigmoid()
+        made = made[:, :, : down.shape[1], : across.shape[1]]
+        return (down @ made @ across.T).sigmoid()
 
 
 def _enlarge(short: int, long: int) -> Tensor:

@@ -36,7 +36,7 @@ class Scattering(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         b, c = images.shape[:2]
-        maps = images.reshape(b * c, 1, *images.shape[2:])  # channels travel apart
+        maps = images.reshape(b * c, 1, *images.shape[2:])  # channels are processed separately
         halved = self._pyramid(maps, self.scales)
         paths = [halved[-1]]
         for j in range(self.scales):
@@ -131,36 +131,36 @@ class ScatteringFeatures(nn.Module):
 
 
 class WhitenedFeatures(nn.Module):
-    """Scattering features around their middle, with no direction much stronger than others, again of unit length.
+    """Partially whitened scattering features: centred, strong directions reduced, again of unit length.
 
-    A linear head learns in few noisy steps along strong directions only, and what all images have in common uses up
-    the bound of their gradients. So the middle and the strong directions are taken out as examples have them: any
-    images that look a little like the private ones, but none of these.
+    In few noisy steps a linear head learns only along strong directions, and a common mean of the features takes up
+    most of the clipping bound. Mean and covariance are estimated on example images that resemble the private ones but
+    are not private.
     """
 
-    middle: Tensor
+    mean: Tensor
     axes: Tensor
     excess: Tensor
 
     def __init__(self, features: ScatteringFeatures, examples: Tensor, *, level: float) -> None:
-        """Directions are brought down to about `level`, a part of the strongest variance; examples are uint8."""
+        """Variances are reduced to about `level` times the largest; examples are uint8."""
         super().__init__()
         self.features, self.shape = features, features.shape
         with torch.no_grad():
             maps = torch.cat([features(part.float() / 255) for part in torch.split(examples, 500)]).flatten(1)
-        middle = maps.mean(0)
-        spread = (maps - middle) / math.sqrt(len(maps))
+        mean = maps.mean(0)
+        spread = (maps - mean) / math.sqrt(len(maps))
         # The small Gram matrix has the covariance's spectrum; examples are fewer than features.
         values, turned = torch.linalg.eigh(spread @ spread.T)
-        kept = values > max(0.1 * level * float(values[-1]), 1e-12)  # the others would hardly change
+        kept = values > max(0.1 * level * float(values[-1]), 1e-12)  # weaker directions would hardly change
         values, turned = values[kept], turned[:, kept]
         floor = level * values[-1:]
-        self.register_buffer("middle", middle)
+        self.register_buffer("mean", mean)
         self.register_buffer("axes", spread.T @ (turned / values.sqrt()))  # (d, r)
         self.register_buffer("excess", 1 - (floor / (values + floor)).sqrt())
 
     def forward(self, images: Tensor) -> Tensor:  # (b, c, h, w) in [0, 1] -> (b, paths, h', w')
-        away = self.features(images).flatten(1) - self.middle
+        away = self.features(images).flatten(1) - self.mean
         even = away - (away @ self.axes * self.excess) @ self.axes.T
         unit: Tensor = even / torch.linalg.vector_norm(even, dim=1, keepdim=True).clamp(min=1e-6)
         return unit.reshape(-1, *self.shape)
@@ -190,14 +190,14 @@ class ScatteringClassifier(nn.Module):
         self.head = LinearHead(math.prod(self.features.shape), classes)
 
     def forward(self, images: Tensor) -> Tensor:
-        with torch.no_grad():  # nothing before the head is learnt
+        with torch.no_grad():  # only the head is trained
             maps = self.features(images)
         logits: Tensor = self.head(maps * math.prod(self.features.shape) ** 0.5)
         return logits
 
 
 class LinearTeacher(nn.Module):
-    """Fixed features and the head that was taught: (n, c, h, w) uint8 -> logits (n, k)."""
+    """Fixed features and a trained linear head: (n, c, h, w) uint8 -> logits (n, k)."""
 
     def __init__(self, features: nn.Module, head: LinearHead) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Dataset alignment (DP-ImgSyn, Algorithm 1): move images until a teacher's statistics of them fit.
+"""Dataset alignment (DP-ImgSyn, Algorithm 1): optimise images until their layer statistics match a target.
 
 Pixels are in [-1, 1] here. Each loss exists as the paper prints it and as the authors' code has it.
 """
@@ -14,13 +14,13 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 Form = Literal["paper", "code"]
-# Images in [0, 1] to logits (b, k) and layers (b, channels, places), whose statistics are to fit.
+# Images in [0, 1] to logits (b, k) and layers (b, channels, positions), whose statistics are matched.
 LayerTeacher = Callable[[Tensor], tuple[Tensor, list[Tensor]]]
 
 
 @dataclass(frozen=True)
 class TargetStatistics:
-    """The mean and the variance that each layer's channels should have."""
+    """The target mean and variance of each channel of each layer."""
 
     means: tuple[Tensor, ...]
     variances: tuple[Tensor, ...]
@@ -81,8 +81,8 @@ def align(
 ) -> tuple[Tensor, list[dict[str, float]]]:
     """One batch of images after `steps` steps, and the value of each loss before every step.
 
-    Only pixels move: the teacher is frozen. As in the code, each step shows the teacher the batch shifted and
-    perhaps mirrored, and the iterate with the least loss is kept; the form "paper" does neither.
+    Only pixels are optimised; the teacher is frozen. As in the code, each step shifts and randomly mirrors the batch,
+    and the iterate with the least loss is kept; the form "paper" does neither.
     """
     weights = weights or Weights()
     moving = images.clone().requires_grad_()
@@ -109,7 +109,7 @@ def align(
 
 
 def balanced_targets(batch: int, classes: int) -> Tensor:
-    """The paper's label generator: every class in turn, each as often as it fits; what is left over goes round."""
+    """The paper's label generator: every class equally often, in turn; the rest starts from the first class."""
     each = max(1, batch // classes)
     whole = torch.arange(classes).repeat(each)
     return torch.cat([whole, torch.arange(max(0, batch - len(whole))) % classes])[:batch]
@@ -124,7 +124,7 @@ def _augmented(images: Tensor, draw: torch.Generator) -> Tensor:
 
 
 class GroupNormTeacher(nn.Module):
-    """A network with group norm that also shows what goes into its norm layers."""
+    """A network with group norm that also returns the inputs of its norm layers."""
 
     def __init__(self, network: nn.Module) -> None:
         super().__init__()
@@ -145,7 +145,7 @@ class GroupNormTeacher(nn.Module):
 
 
 class ScatteringTeacher(nn.Module):
-    """Fixed features and a head; every place of a feature map has statistics of its own."""
+    """Fixed scattering features and a linear head; statistics are of each position of each feature map."""
 
     def __init__(self, features: nn.Module, head: nn.Module) -> None:
         super().__init__()
@@ -154,5 +154,5 @@ class ScatteringTeacher(nn.Module):
     def forward(self, images: Tensor) -> tuple[Tensor, list[Tensor]]:
         maps = self.features(images)
         flat = maps.flatten(1)
-        # A record's features have length one; times the root of their number, each is about one.
+        # Features of a record have unit length; scaled so that each is of about unit size.
         return self.head(maps), [flat[:, :, None] * flat.shape[1] ** 0.5]

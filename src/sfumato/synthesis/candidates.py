@@ -1,9 +1,8 @@
-"""Where candidates come from: sources that make random images, and images like some that they are given.
+"""Sources of candidate images for Private Evolution: random images, and variations of given images.
 
-Each has two verbs. `random(count, spec, draw)` makes images out of nothing, and `vary(images, degree, draw)` makes
-one image like each given one, of any origin; a degree of 1 keeps little of it and 0 nearly all. All randomness is
-the caller's generator. Three sources: public images with augmentations, a simulator that paints leaf upon leaf
-(as a source: Lin et al. 2025), and a diffusion pipeline on disk.
+`random(count, spec, draw)` returns random images. `vary(images, degree, draw)` returns a variation of each image, from
+nearly the same (degree 0) to very different (degree 1). All randomness is from the caller's generator. Three sources:
+public images with augmentations, a dead-leaves simulator (as a source: Lin et al. 2025), and a diffusion pipeline.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from sfumato.errors import EnvironmentProblem, UsageError
 from sfumato.synthesis.dead_leaves import bernoulli, dead_leaves, random_leaf, sharpened, uniform
 from sfumato.values import Images, Spec
 
-CHUNK = 256  # images painted at a time: their maps stay in the processor's cache
+CHUNK = 256  # images at a time: they fit the processor's cache
 SOURCES = ("auto", "public", "simulator", "pipeline")
 
 
@@ -43,7 +42,7 @@ def candidate_source(source: str, public: Images | None, weights: str = "") -> C
 
 
 class PublicImages:
-    """Public images as they are; their variations are moved, mirrored, toned and blended with each other."""
+    """Public images; variations are warped, mirrored, recoloured and blended with each other."""
 
     def __init__(self, pixels: Tensor) -> None:
         self.pixels = pixels  # uint8 (n, c, h, w)
@@ -53,7 +52,7 @@ class PublicImages:
             raise UsageError(f"Expected public images of shape {spec.shape}, got {tuple(self.pixels.shape[1:])}.")
         orders = [torch.randperm(len(self.pixels), generator=draw) for _ in range(-(-count // len(self.pixels)))]
         images = self.pixels[torch.cat(orders)[:count]].float() / 255
-        if len(orders) > 1:  # an image that is dealt again should not be the same one
+        if len(orders) > 1:  # repeated images are varied
             images[len(self.pixels) :] = self.vary(images[len(self.pixels) :], 0.5, draw)
         return images
 
@@ -64,10 +63,10 @@ class PublicImages:
 
 
 class Simulator:
-    """Dead leaves, one upon the other.
+    """Procedural images of the dead-leaves model.
 
-    A variation bends the picture smoothly, which moves, turns and sizes its leaves, paints a leaf more or wipes one
-    out, and changes tone and sharpness; so it varies pictures that were not simulated just as well.
+    A variation warps the image smoothly, adds a leaf or blurs a region of that shape, and changes tone and sharpness;
+    it can be applied to any image.
     """
 
     def random(self, count: int, spec: Spec, draw: Generator) -> Tensor:
@@ -80,7 +79,7 @@ class Simulator:
         count, shape = len(images), (images.shape[1], images.shape[2], images.shape[3])
         images = warped(blended(images, degree, draw), degree, draw)
         cover, paint = random_leaf(count, shape, draw, largest=0.05 + 0.2 * degree)
-        # Wiping out is painting with what is around: the picture without its detail.
+        # To remove detail, the leaf is filled with the blurred image.
         wiped = sharpened(sharpened(images, -1.0), -1.0)
         paint = torch.where(bernoulli(count, 0.5, draw) > 0, paint, wiped)
         images = torch.where(cover & (bernoulli(count, 0.7 * degree, draw) > 0), paint, images)
@@ -89,7 +88,7 @@ class Simulator:
 
 
 class Pipeline:
-    """An image-to-image pipeline with the call of diffusers: strength for degree, noise as what random images show."""
+    """An image-to-image pipeline as in diffusers: degree is its strength; random images start from noise."""
 
     def __init__(self, pipeline: Any, *, side: int = 512, steps: int = 20, batch: int = 8, prompt: str = "") -> None:
         self.pipeline, self.side, self.steps, self.batch, self.prompt = pipeline, side, steps, batch, prompt
@@ -133,7 +132,7 @@ def load_pipeline(weights: str) -> Any:
 
 
 def warped(images: Tensor, degree: float, draw: Generator) -> Tensor:
-    """Shifted, turned, sheared and zoomed, and bent by a smooth random field; the border is repeated."""
+    """A random affine transform and a smooth random deformation; the border is repeated."""
     if not len(images):
         return images
     count = len(images)
@@ -146,12 +145,12 @@ def warped(images: Tensor, degree: float, draw: Generator) -> Tensor:
 
 
 def mirrored(images: Tensor, degree: float, draw: Generator) -> Tensor:
-    """Some of them left for right; a small degree keeps the side, which may be what matters."""
+    """Half of them mirrored; none at a degree below 0.5, as orientation may distinguish classes."""
     return torch.where(bernoulli(len(images), 0.5 if degree >= 0.5 else 0.0, draw) > 0, images.flip(3), images)
 
 
 def recoloured(images: Tensor, degree: float, draw: Generator) -> Tensor:
-    """Brightness, contrast and, of colours, their balance."""
+    """Random brightness, contrast and, for colour images, colour balance."""
     count, channels = images.shape[:2]
     gain = (0.6 * degree * uniform(-1, 1, count, draw)).exp()
     shift = 0.2 * degree * uniform(-1, 1, count, draw)
@@ -162,6 +161,6 @@ def recoloured(images: Tensor, degree: float, draw: Generator) -> Tensor:
 
 
 def blended(images: Tensor, degree: float, draw: Generator) -> Tensor:
-    """Some of them mixed with another of them: half and half at degree 1."""
+    """Half of them blended with another image of the batch, at degree 1 with a weight of up to one half."""
     other = images[torch.randperm(len(images), generator=draw)]
     return torch.lerp(images, other, bernoulli(len(images), 0.5, draw) * uniform(0, 0.5 * degree, len(images), draw))

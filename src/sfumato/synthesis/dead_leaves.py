@@ -1,7 +1,7 @@
-"""Pictures of nothing: textured leaves upon leaves (Lee, Mumford and Huang 2001), and such leaves as detail of others.
+"""Procedural images: the dead-leaves model with textures (Lee, Mumford and Huang 2001), alone or as detail on images.
 
-Noisy moments know shapes and shades but no pattern, no fold and no seam. A student that is to learn what a teacher
-makes of those must have seen some, of any kind (Baradad et al. 2021): these are drawn from no data at all.
+Images from noisy moments have shapes and shades but no fine patterns. A student needs training images with some fine
+patterns, of whatever kind (Baradad et al. 2021); these do not depend on any data.
 """
 
 from __future__ import annotations
@@ -12,14 +12,15 @@ import torch
 from torch import Generator, Tensor
 from torch.nn import functional as F
 
-CHUNK = 256  # images painted at a time: their maps stay in the processor's cache
-LEAVES, DETAILS = 11, 3  # on a picture, and on an image that is to have detail, at most
-GROUND = 0.06  # what is darker has no detail
-SHARPNESS = 1.5  # at most: what moments paint is soft, and real edges are not
+CHUNK = 256  # images at a time: they fit the processor's cache
+LEAVES = 11  # in a procedural image, at most
+DETAILS = 3  # leaves added to an image as detail, at most
+GROUND = 0.06  # darker pixels are background, which gets no detail
+SHARPNESS = 1.5  # at most; images from moments have softer edges than real ones
 
 
 def uniform(low: float, high: float, count: int, draw: Generator) -> Tensor:
-    """One number for each image, to be broadcast over it."""
+    """One uniform number for each image, of shape (n, 1, 1, 1)."""
     return low + (high - low) * torch.rand(count, 1, 1, 1, generator=draw)
 
 
@@ -29,24 +30,24 @@ def bernoulli(count: int, probability: float, draw: Generator) -> Tensor:
 
 
 def dead_leaves(count: int, shape: tuple[int, int, int], draw: Generator) -> Tensor:
-    """(count, c, h, w) in [0, 1]: half of the pictures on black."""
+    """Procedural images (count, c, h, w) in [0, 1], half of them on a black background."""
     sizes = [min(CHUNK, count - start) for start in range(0, count, CHUNK)]
     return torch.cat([_picture(size, shape, draw) for size in sizes]) if sizes else torch.zeros(0, *shape)
 
 
 def detailed(images: Tensor, draw: Generator) -> Tensor:
-    """The images (n, c, h, w) in [0, 1] with texture, leaves, edges, another tone or grain, where not ground."""
+    """The images (n, c, h, w) in [0, 1] with texture, leaves, sharper edges, tone or grain, except the background."""
     return torch.cat([_detailed(part, draw) for part in torch.split(images, CHUNK)])
 
 
 def sharpened(images: Tensor, amount: Tensor | float) -> Tensor:
-    """Sharper where the amount is above 0, and blurred where it is below."""
+    """Sharpened where the amount is above 0, blurred where it is below."""
     smooth = F.avg_pool2d(F.pad(images, (1, 1, 1, 1), mode="replicate"), 3, stride=1)
     return (images + amount * (images - smooth)).clamp(0, 1)
 
 
 def random_leaf(count: int, shape: tuple[int, int, int], draw: Generator, *, largest: float) -> tuple[Tensor, Tensor]:
-    """For each of so many images where a leaf covers, (n, 1, h, w), and its paint, (n, c, h, w)."""
+    """One leaf for each image: its mask (n, 1, h, w) and its texture (n, c, h, w)."""
     return _leaves(count, shape, draw, largest=largest), _textures(count, shape, draw)
 
 
@@ -98,7 +99,10 @@ def _textures(count: int, shape: tuple[int, int, int], draw: Generator) -> Tenso
     made = torch.where(_are(kind, 0), first, made)
     made = torch.where(_are(kind, 1), torch.where(wave > 0, first, second), made)
     made = torch.where(_are(kind, 2), torch.lerp(first, second, (across - low) / (high - low + 1e-9)), made)
-    grainy, cloudy = (kind == 3).nonzero()[:, 0], (kind == 4).nonzero()[:, 0]  # dear to draw, so drawn where needed
+    grainy, cloudy = (
+        (kind == 3).nonzero()[:, 0],
+        (kind == 4).nonzero()[:, 0],
+    )  # expensive, so computed only where needed
     grain = torch.randn(len(grainy), 1, *shape[1:], generator=draw)
     made[grainy] = first[grainy] + uniform(0.02, 0.3, len(grainy), draw) * grain
     made[cloudy] = _clouds(len(cloudy), shape, draw) + first[cloudy] - first[cloudy].mean(1, keepdim=True)
@@ -115,8 +119,8 @@ def _colours(count: int, channels: int, draw: Generator) -> Tensor:
 
 
 def _clouds(count: int, shape: tuple[int, int, int], draw: Generator) -> Tensor:
-    """Noise whose spectrum falls, steeply or not, brought to [0, 1]: (n, 1, h, w)."""
-    if not count:  # the library of transforms refuses nothing
+    """Noise with a power-law spectrum of random exponent, scaled to [0, 1]: (n, 1, h, w)."""
+    if not count:  # rfft2 does not accept an empty batch
         return torch.zeros(0, 1, *shape[1:])
     waves = torch.fft.rfft2(torch.randn(count, 1, *shape[1:], generator=draw))
     frequency = (torch.fft.fftfreq(shape[1])[:, None].square() + torch.fft.rfftfreq(shape[2]).square()).sqrt()
@@ -127,7 +131,7 @@ def _clouds(count: int, shape: tuple[int, int, int], draw: Generator) -> Tensor:
 
 
 def _leaves(count: int, shape: tuple[int, int, int], draw: Generator, *, largest: float = 0.5) -> Tensor:
-    """Where one leaf of each image lies, (n, 1, h, w): an ellipse, a box, a bar or a patch of cloud."""
+    """The mask of one leaf for each image, (n, 1, h, w): an ellipse, a box, a bar or a noise region."""
     y, x = _places(shape)
     side, angle = max(shape[1:]), uniform(0, math.pi, count, draw)
     along, down = x - uniform(0, shape[2], count, draw), y - uniform(0, shape[1], count, draw)

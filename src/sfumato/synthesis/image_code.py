@@ -1,4 +1,4 @@
-"""Images as a few hundred smooth numbers and back: a compact public basis, in which noisy moments are worth most.
+"""Image codes: a compact public representation by a few hundred coefficients, suited to noisy moments; and back.
 
 Natural images are given by their low cosine frequencies, luminance finer than colour. An object on a dark ground is
 given by its outline, as the distance to its edge (a shape moves smoothly under it where pixels jump), and by its
@@ -15,9 +15,13 @@ from torch import Tensor
 from torch.nn import functional as F
 
 Kind = Literal["strokes", "object", "scene"]
-REACH = 1 / 7  # of the side: distances beyond are alike
-EDGES = {"strokes": 0.5, "object": 0.08}  # what is brighter is inside
-CENTRES = {"strokes": (0.2,), "object": (0.35, 0.5), "scene": (0.5, 0.0, 0.0)}  # shorter codes need less noise
+REACH = 1 / 7  # of the side; larger distances to the edge are clipped
+EDGES = {"strokes": 0.5, "object": 0.08}  # brighter pixels are inside
+CENTRES = {
+    "strokes": (0.2,),
+    "object": (0.35, 0.5),
+    "scene": (0.5, 0.0, 0.0),
+}  # subtracted, as shorter codes need less noise
 FINE = {"strokes": (14,), "object": (16, 16), "scene": (16, 8, 8)}  # frequencies along a side whose means are asked
 COARSE = {"strokes": (12,), "object": (10, 10), "scene": (10, 6, 6)}  # and those whose covariances are
 TO_OPPONENTS = torch.tensor([[1.0, 1.0, 1.0], [1.0, 0.0, -1.0], [-0.5, 1.0, -0.5]]) / torch.tensor(
@@ -35,7 +39,7 @@ class ImageCode:
         self.kind, self.inverted, self.shape = kind, inverted, shape
         fields = channels if kind == "scene" else len(CENTRES[kind])
         self.centres = CENTRES[kind][:fields]
-        if lightness is not None:  # about that of the images, where it is known
+        if lightness is not None:  # mean brightness of the images, if known
             self.centres = (lightness, *self.centres[1:])
         self.reach = max(1.5, REACH * max(height, width))
         self.down = [_cosines(min(k, height), height) for k in FINE[kind][:fields]]
@@ -48,7 +52,7 @@ class ImageCode:
             coarse.append(((i < most) & (j < most)).flatten())
             bands.append((i.square() + j.square()).float().sqrt().round().long().flatten() + 1_000 * number)
         self.coarse = torch.cat(coarse).nonzero()[:, 0]  # places of the low frequencies in a code
-        self.bands = torch.cat(bands)  # which ring of frequencies of which field each number belongs to
+        self.bands = torch.cat(bands)  # the band of frequencies and the field of each coefficient
 
     def encode(self, image: Tensor) -> Tensor:  # (c, h, w) in [0, 1] -> (length,)
         fields = zip(
@@ -61,7 +65,7 @@ class ImageCode:
         fields = []
         for part, centre, down, across in zip(parts, self.centres, self.down, self.across, strict=True):
             fields.append(down.T @ part.reshape(len(codes), len(down), len(across)) @ across + centre)
-        images = torch.stack(self._painted(fields), dim=1).clamp(0, 1)
+        images = torch.stack(self._rendered(fields), dim=1).clamp(0, 1)
         return 1 - images if self.inverted else images
 
     def _fields(self, image: Tensor) -> list[Tensor]:
@@ -71,13 +75,13 @@ class ImageCode:
         outline = _distance(image[0], edge, self.reach)
         return [outline] if self.kind == "strokes" else [outline, _continued(image[0], edge)]
 
-    def _painted(self, fields: list[Tensor]) -> list[Tensor]:
+    def _rendered(self, fields: list[Tensor]) -> list[Tensor]:
         if self.kind == "scene":
             if len(fields) == 1:
                 return fields
             back = torch.linalg.inv(TO_OPPONENTS)
             return [sum(w * f for w, f in zip(row, fields, strict=True)) for row in back.tolist()]
-        # Three steps across a pixel make an edge as soft as a drawn one.
+        # A slope of 3 per pixel gives edges about as soft as those of real strokes.
         inside = torch.sigmoid(3 * self.reach * (2 * fields[0] - 1))
         return [inside if self.kind == "strokes" else inside * fields[1]]
 
@@ -126,7 +130,7 @@ def _blurred(image: Tensor, deviation: float) -> Tensor:
 
 
 def _bell(side: int, deviation: float) -> Tensor:
-    """Blurring along one side as a matrix; what would lie beyond the border counts as nothing."""
-    apart = torch.arange(side)[:, None] - torch.arange(side)
-    bell = torch.exp(-apart.square() / (2 * deviation**2))
+    """Gaussian blur along one side as a matrix, with zero padding."""
+    distance = torch.arange(side)[:, None] - torch.arange(side)
+    bell = torch.exp(-distance.square() / (2 * deviation**2))
     return bell / (deviation * math.sqrt(2 * math.pi))
