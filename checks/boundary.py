@@ -26,6 +26,7 @@ TRUSTED = {
     "cli",
     "__init__.py",
     "contracts.py",
+    "discovery.py",
     "cluster.py",
     "errors.py",
     "files.py",
@@ -34,7 +35,18 @@ TRUSTED = {
     "openmp.py",
 }
 # What a room that may only ask can import of us; of `privacy` the names below.
-LOWER = {"errors", "values", "contracts", "progress", "privacy", "networks", "training", "synthesis", "statistics"}
+LOWER = {
+    "errors",
+    "discovery",
+    "values",
+    "contracts",
+    "progress",
+    "privacy",
+    "networks",
+    "training",
+    "synthesis",
+    "statistics",
+}
 ASKABLE = {  # what they may use of the core: questions and handles, no noise, no ledger, no replay
     "Budget",
     "GaussianSum",

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import ast
 import importlib
-import importlib.util
-import pkgutil
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
+from sfumato.discovery import modules
 from sfumato.errors import UsageError
 from sfumato.values import Exposed, Images, Reference, Release, Score, Spec
 
@@ -152,11 +151,7 @@ def names(kind: Kind) -> dict[str, str]:
 
 def _files(kind: Kind) -> dict[str, Path]:
     """The files of a kind's folder by the names that they register."""
-    if importlib.util.find_spec(f"sfumato.{kind}") is None:
-        return {}  # nobody has added one yet
-    found = pkgutil.iter_modules(importlib.import_module(f"sfumato.{kind}").__path__)
-    files = {m.name: Path(m.module_finder.path) / f"{m.name}.py" for m in found}  # type: ignore[union-attr]
-    return {name.replace("_", "-"): files[name] for name in sorted(files) if not name.startswith("_")}
+    return {name.replace("_", "-"): file for name, file in modules(kind).items()}
 
 
 _CONTRACTS: dict[str, tuple[type[Any], ...]] = {

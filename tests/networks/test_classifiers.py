@@ -9,7 +9,7 @@ from torch.func import functional_call, vmap
 
 from sfumato.errors import UsageError
 from sfumato.networks.cifar_resnet import CifarResNet
-from sfumato.networks.classifiers import ARCHITECTURES, build
+from sfumato.networks.classifiers import architectures, build
 from sfumato.networks.resnet import ResNet
 from sfumato.networks.wide_resnet import WideResNet
 
@@ -29,7 +29,7 @@ MILLIONS = {  # DPImageBench's classifiers, as published: ten classes, colour
     "wrn-28-10": 36.5,
     "resnext28-8x64": 40.6,
 }
-ON_A_CPU = [arch for arch in ARCHITECTURES if arch not in MILLIONS]
+ON_A_CPU = [arch for arch in architectures() if arch not in MILLIONS]
 QUICK = ("mlp", "lenet", "small-cnn", "resnet8", "wrn-10-2", "resnext-11")
 SHAPES = ((1, 8, 8), (1, 28, 28), (3, 32, 32), (3, 64, 64))
 

@@ -36,3 +36,6 @@ class LeNet(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:  # (b, c, h, w) in [0, 1] -> (b, k)
         return cast(Tensor, self.head(self.features(2 * images - 1)))
+
+
+CLASSIFIERS = {"lenet": LeNet}

@@ -23,3 +23,6 @@ class MLP(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:  # (b, c, h, w) in [0, 1] -> (b, k)
         return cast(Tensor, self.layers(images))
+
+
+CLASSIFIERS = {"mlp": MLP}

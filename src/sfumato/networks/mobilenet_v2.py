@@ -58,3 +58,6 @@ def _convolution(inputs: int, outputs: int, kernel: int, *, stride: int = 1, gro
         nn.BatchNorm2d(outputs),
         nn.ReLU6(inplace=True),
     )
+
+
+CLASSIFIERS = {"mobilenet-v2": lambda channels, height, width, classes: MobileNetV2(channels, classes)}

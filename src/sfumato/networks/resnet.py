@@ -73,3 +73,9 @@ def _norm(norm: Norm, channels: int) -> nn.Module:
     if norm == "group":
         return nn.GroupNorm(min(MOST_GROUPS, channels), channels)
     return nn.BatchNorm2d(channels)
+
+
+CLASSIFIERS = {
+    "resnet18": lambda channels, height, width, classes: resnet18(channels, classes),
+    "resnet34": lambda channels, height, width, classes: resnet34(channels, classes),
+}

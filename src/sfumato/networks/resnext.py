@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import cast
 
 from torch import Tensor, nn
 from torch.nn.functional import relu
 
-from sfumato.networks.cifar_resnet import start_wide, stem
+from sfumato.networks.cifar_resnet import early_stride, start_wide, stem
 
 
 class ResNeXt(nn.Module):
@@ -61,3 +62,19 @@ class Bottleneck(nn.Module):
 
     def forward(self, maps: Tensor) -> Tensor:
         return relu(self.path(maps) + self.shortcut(maps))
+
+
+def _builder(
+    blocks: int, *, groups: int, path: int, widen: int, quick: bool = False
+) -> Callable[[int, int, int, int], nn.Module]:
+    return lambda c, h, w, k: ResNeXt(
+        blocks, c, k, groups=groups, path=path, widen=widen, stride=early_stride(h, w) if quick else 1
+    )
+
+
+# one for a panel of judges on two cores; two of DPImageBench, for a GPU
+CLASSIFIERS = {
+    "resnext-11": _builder(1, groups=4, path=8, widen=4, quick=True),
+    "resnext29-8x64": _builder(3, groups=8, path=64, widen=4),
+    "resnext28-8x64": _builder(2, groups=8, path=64, widen=10),
+}

@@ -206,3 +206,6 @@ class LinearTeacher(nn.Module):
     def forward(self, pixels: Tensor) -> Tensor:
         logits: Tensor = self.head(self.features(pixels.float() / 255))
         return logits
+
+
+CLASSIFIERS = {"scattering": ScatteringClassifier}

@@ -74,3 +74,6 @@ def _depthwise(channels: int, *, stride: int) -> nn.Sequential:
         nn.Conv2d(channels, channels, 3, stride=stride, padding=1, groups=channels, bias=False),
         nn.BatchNorm2d(channels),
     )
+
+
+CLASSIFIERS = {"shufflenet-v2": lambda channels, height, width, classes: ShuffleNetV2(channels, classes)}

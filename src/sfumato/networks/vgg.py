@@ -31,3 +31,6 @@ class VGG11(nn.Module):
     def forward(self, images: Tensor) -> Tensor:  # (b, c, h, w) in [0, 1] -> (b, k)
         # An average over what is left of the map: one linear head fits every image size.
         return cast(Tensor, self.head(self.features(2 * images - 1).mean((2, 3))))
+
+
+CLASSIFIERS = {"vgg11": VGG11}

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import cast
 
 from torch import Tensor, nn
 from torch.nn.functional import relu
 
-from sfumato.networks.cifar_resnet import WIDTHS, start_wide, stem
+from sfumato.networks.cifar_resnet import WIDTHS, early_stride, start_wide, stem
 
 
 class WideResNet(nn.Module):
@@ -56,3 +57,17 @@ class WideBlock(nn.Module):
         around = maps if self.narrow is None else self.narrow(active)
         inner = self.dropout(relu(self.second_norm(self.first(active))))
         return cast(Tensor, self.second(inner) + around)
+
+
+def _builder(
+    depth: int, widen: int, *, dropout: float = 0.0, quick: bool = False
+) -> Callable[[int, int, int, int], nn.Module]:
+    return lambda c, h, w, k: WideResNet(depth, widen, c, k, dropout=dropout, stride=early_stride(h, w) if quick else 1)
+
+
+# one for a panel of judges on two cores; two of DPImageBench, for a GPU
+CLASSIFIERS = {
+    "wrn-10-2": _builder(10, 2, quick=True),
+    "wrn-40-4": _builder(40, 4, dropout=0.3),
+    "wrn-28-10": _builder(28, 10),
+}

@@ -137,5 +137,7 @@ class ClassMixtures:
         codes = self.means[labels]
         for label, mixture in enumerate(self.mixtures):
             rows = (labels == label).nonzero()[:, 0]
+            if len(rows) == 0:  # a class that nobody asked for: torch draws no samples of nothing
+                continue
             codes[rows[:, None], self.coarse] += mixture.draw(len(rows), draw) @ self.axes[label].T
         return codes
