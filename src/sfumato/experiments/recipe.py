@@ -24,6 +24,7 @@ from sfumato.values import Spec
 
 TYPICAL = Spec(60_000, 1, 28, 28, tuple("0123456789"))  # to check settings before any data set is looked for
 OWN_MEASURES = ("student", "teacher", "diary")  # "diary": losses by step; the others are metrics
+ALL = "all"
 AXES = ("data", "method", "public", "epsilon", "arch", "label")
 
 
@@ -124,7 +125,7 @@ def rows_of(recipe: Recipe, profile: ProfileName) -> list[Row]:
         raise UsageError(f"Expected one of the recipe's profiles {', '.join(recipe.profiles)}; got {profile!r}.")
     common = recipe.profiles[profile]
     grids = [grid for grid in recipe.grid if grid.profile in (None, profile)]
-    methods = [(grid, method) for grid in grids for method in grid.method or (recipe.method,)]
+    methods = [(grid, method) for grid in grids for method in _methods(grid.method or (recipe.method,))]
     return [row for grid, method in methods for row in _rows(method, common, grid)]
 
 
@@ -159,6 +160,13 @@ def written(value: Value) -> str:
 
 
 @functools.cache
+def _methods(named: tuple[str, ...]) -> tuple[str, ...]:
+    """The methods of a grid; `all` are those that need no public images, so that a new method is in the table."""
+    if named != (ALL,):
+        return named
+    return tuple(name for name in contracts.names("methods") if _plain(name).public_images != "needed")
+
+
 def _plain(method: str) -> Synthesizer:
     return contracts.find("methods", method).for_task(TYPICAL, Budget(1.0, 1e-6))  # type: ignore[no-any-return]
 
@@ -174,7 +182,7 @@ def _typical(method: str, settings: dict[str, Value]) -> Synthesizer:
 
 def _check(recipe: Recipe) -> None:
     """Everything that can be wrong with a recipe and be seen without data."""
-    methods = {method for grid in recipe.grid for method in grid.method or ()} | {recipe.method}
+    methods = {method for grid in recipe.grid for method in _methods(grid.method or ())} | {recipe.method}
     _check_names("method", methods, contracts.names("methods"))
     settings = {name for method in methods for name in asdict(_typical(method, {}))}  # type: ignore[call-overload]
     _check_names("measure", recipe.measure, (*OWN_MEASURES, *contracts.names("metrics")))
