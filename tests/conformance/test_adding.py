@@ -189,3 +189,36 @@ main()
 """
     done = run(tmp_path, "data", code)
     assert done.returncode == 0, done.stderr
+
+
+ARCHITECTURE = '''"""A linear classifier: an architecture that a test has added."""
+
+from torch import nn
+
+CLASSIFIERS = {"linear": lambda c, h, w, k: nn.Sequential(nn.Flatten(), nn.Linear(c * h * w, k))}
+'''
+
+
+def test_an_architecture_can_be_named(tmp_path: Path) -> None:
+    (tmp_path / "linear.py").write_text(ARCHITECTURE)
+    code = """
+import torch
+from sfumato.networks.classifiers import architectures, build
+assert "linear" in architectures() and "small-cnn" in architectures()
+assert build("linear", 1, 8, 8, 3)(torch.zeros(2, 1, 8, 8)).shape == (2, 3)
+"""
+    done = run(tmp_path, "networks", code)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_new_method_is_in_recipes_that_say_all(tmp_path: Path) -> None:
+    added(tmp_path, "methods")
+    code = """
+from pathlib import Path
+from sfumato.experiments.recipe import read_recipe, rows_of
+recipe = read_recipe(Path("recipes/compare_digits.toml"))
+methods = {row.cell.method for row in rows_of(recipe, "small")}
+assert {"mean-images", "sfumato", "dp-imgsyn"} <= methods, methods
+"""
+    done = run(tmp_path, "methods", code)
+    assert done.returncode == 0, done.stderr
