@@ -30,6 +30,7 @@ CLASSES = ("round", "square", "tall", "rare")
 # the hard cases for a leak, by the record that becomes nothing
 ODD = {"a white outlier": 7, "a black record": 8, "a checkerboard": 9, "the only one of its class": 10}
 NEVER = 11  # a record that never had a class, whose pixels must not matter
+SEVERAL = "all of these at once"  # further from the data than a neighbour, so that the reach does not hold
 
 
 def shapes(count: int = 90, channels: int = 1) -> tuple[np.ndarray, np.ndarray]:
@@ -95,9 +96,11 @@ def test_a_release_verifies_costs_what_was_planned_and_can_be_resampled(name: st
     shards = {file for file in files(made) if file.endswith(".parquet")}
     assert shards == {file for file in files(again) if file.endswith(".parquet")}
     assert {file: files(made)[file] for file in shards} == {file: files(again)[file] for file in shards}
-    assert verify(again).ok, verify(again).text()
+    verdict = verify(again)
+    assert verdict.ok, verdict.text()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", METHODS)
 def test_it_takes_colour_images(name: str, tmp_path: Path) -> None:
     verdict = verify(make_release(job(tmp_path, name, *shapes(channels=3)), tmp_path / "r"))
@@ -119,8 +122,9 @@ def test_seeded_noise_is_marked_wherever_it_appears(name: str, tmp_path: Path) -
     assert certificate["guarantee"]["epsilon"] is None
     assert "NOT PRIVATE" in certificate["noise"]["source"]
     assert "NOT PRIVATE" in (made / "README.md").read_text()
-    assert "NOT PRIVATE" in verify(made).text()
-    assert not verify(made).ok
+    verdict = verify(made)
+    assert "NOT PRIVATE" in verdict.text()
+    assert not verdict.ok
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -182,9 +186,12 @@ def neighbours(pixels: np.ndarray, labels: np.ndarray) -> dict[str, tuple[np.nda
     other = pixels.copy()
     other[NEVER] = 0
     gone = {"the first record": 0, "the last record": len(labels) - 1, **ODD}
+    few = labels.copy()
+    few[list(gone.values())] = -1
     return {
         **{kind: without(record) for kind, record in gone.items()},
         "a record that never had a class": (other, labels),
+        SEVERAL: (other, few),
     }
 
 
@@ -198,7 +205,9 @@ def replay_problems(name: str, tmp_path: Path, kinds: Sequence[str]) -> list[str
         noise, tape = recording.player()
         records = neighbours(*shapes())[kind]
         again = make_release(job(tmp_path, name, *records), tmp_path / kind, noise=noise, tape=tape)
-        problems += [f"{kind}: {violation}" for violation in recording.violations]
+        found = [v for v in recording.violations if kind != SEVERAL or v.startswith("control flow")]
+        problems += [f"{kind}: {violation}" for violation in found]
+        recording.violations.clear()
         if files(made) != files(again):
             problems.append(f"{kind}: the release depends on the record outside of the answers")
     return problems
@@ -206,6 +215,13 @@ def replay_problems(name: str, tmp_path: Path, kinds: Sequence[str]) -> list[str
 
 @pytest.mark.parametrize("name", METHODS)
 def test_record_and_replay_on_neighbours(name: str, tmp_path: Path) -> None:
+    kinds = ("a white outlier", "the only one of its class", SEVERAL)
+    assert replay_problems(name, tmp_path, kinds) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", METHODS)
+def test_record_and_replay_on_every_neighbour(name: str, tmp_path: Path) -> None:
     assert replay_problems(name, tmp_path, list(neighbours(*shapes()))) == []
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import NoReturn
 
 import pytest
@@ -16,6 +17,7 @@ from sfumato.errors import UsageError
 from sfumato.judging import attack, selection
 from sfumato.metrics import equalised_odds, model_bias
 from sfumato.release import write_release
+from sfumato.statistics import panels
 from sfumato.training.student import Schedule, training_images, with_hard_labels
 from sfumato.values import Images
 
@@ -61,11 +63,12 @@ def select(images: Images, folder: Path) -> object:
     )
 
 
+TESTED = SimpleNamespace(images=digits(transfer=False), views=[])  # nobody is trained here, so nothing of it is looked at
 TEACHING: dict[str, tuple[object, Callable[[Images, Path], object]]] = {
     "selection": (selection, select),
-    "attacks on a student": (attack, lambda images, folder: attack._on_student(images, None)),
-    "equalised odds": (equalised_odds, lambda images, folder: equalised_odds.EqualisedOdds()._answers(images, None)),
-    "model bias": (model_bias, lambda images, folder: model_bias.ModelBias()._answers(images, None)),
+    "attacks on a student": (attack, lambda images, folder: attack._attack_student((), images, None, None)),
+    "equalised odds": (panels, lambda images, folder: equalised_odds.EqualisedOdds()._answers(images, TESTED)),
+    "model bias": (panels, lambda images, folder: model_bias.ModelBias()._answers(images, TESTED)),
 }
 
 
