@@ -157,7 +157,8 @@ class Ledger:
                 self._charges.append(Charge(len(self._charges), mechanism, str(record["purpose"])))
                 self._begun.append(0)
             case "begin":
-                number, draws = record["charge"], record["draws"]
+                number = record["charge"]
+                draws = record["draws"]
                 if not (type(number) is type(draws) is int and number >= 0 and draws >= 1):
                     raise ValueError(f"a mark of {draws} draws on charge {number}")
                 self._begun[number] += draws

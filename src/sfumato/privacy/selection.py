@@ -54,7 +54,7 @@ def _totals(vault: Vault, rows: Rows, candidates: int) -> np.ndarray[tuple[int],
 
 
 def _unit_scores(scores: Tensor, present: Tensor) -> Tensor:
-    """Scores in [0, 1] as integers on the lattice; zero for absent records and for scores that are not finite."""
+    """Scores in [0, 1] as integers on the lattice; all zero for a record that is absent or not finite."""
     counts = present & torch.isfinite(scores).all(1)
     bounded = torch.where(counts[:, None], scores.clamp(0, 1), 0.0)
     return bounded.mul(2.0**LATTICE_BITS).round()

@@ -71,8 +71,8 @@ class Teachers:
         present &= (shards >= 0).flatten()
         pixels[~present] = 0  # padding must not contain a record of another shard
         labels[~present] = 0
-        by_shard = [part.reshape(*shards.shape, *part.shape[1:]) for part in (pixels, labels, present)]
-        trained = training_step(_STATES[self], *by_shard, public)
+        pixels, labels, present = (part.reshape(*shards.shape, *part.shape[1:]) for part in (pixels, labels, present))
+        trained = training_step(_STATES[self], pixels, labels, present, public)
         _STATES[self] = {name: value.detach() for name, value in trained.items()}
 
     def __call__(self, queries: Tensor, *, l2_bound: float) -> Tensor:
