@@ -995,7 +995,7 @@ def an_answer_that_was_not_recorded_is_refused() -> None:
             begun = [private.ledger.unbegun(charge) for charge in private.ledger.charges]
             with pytest.raises(VerificationFailed, match="was not asked"):
                 ask_everything(private)
-            assert private.ledger._walked == int(missing[:4]) + 1, "refused later than it was asked"
+            assert private.ledger._requested == int(missing[:4]) + 1, "refused later than it was asked"
             assert [private.ledger.unbegun(charge) for charge in private.ledger.charges] == begun
 
 

@@ -1,10 +1,10 @@
-"""A Ray cluster that work is sent to: one that is there already, or a local one for as long as it is needed.
+"""A Ray cluster that runs tasks: an existing one, or a local one that is started and ended with the work.
 
-A local one listens on loopback alone. Other users of this machine can still reach it there: Ray 2.60 asks them for the
+A local one listens on loopback only. Other users of this machine can still reach it there: Ray 2.60 asks them for the
 token in ~/.ray/auth_token, earlier versions do not, or (from 2.52 on) only with RAY_AUTH_MODE=token. Ray's files below
 /tmp/ray are open to them too, unless RAY_TMPDIR names a folder of your own.
 
-A cluster that is there already is as safe as its owner made it. Ray runs whatever code it is sent, does not encrypt by
+An existing cluster is as safe as its owner made it. Ray runs whatever code it is sent, does not encrypt by
 default, and listens at all addresses: run it in a private network, with RAY_AUTH_MODE=token on all of its nodes.
 """
 
@@ -30,7 +30,7 @@ class Cluster:
         if not self._own:
             return
         quiet = {"include_dashboard": False, "log_to_driver": False, "configure_logging": False}
-        if address or os.environ.get("RAY_ADDRESS"):  # which Ray looks at, where no address is given
+        if address or os.environ.get("RAY_ADDRESS"):  # which Ray reads if no address is given
             self.ray.init(address=address, **quiet)
             return
         with _loopback_kept():
@@ -43,7 +43,7 @@ class Cluster:
             )
 
     def task(self, work: Any) -> Any:
-        """The function as a task for one core, tried again where it was lost."""
+        """The function as a task for one core, which is run again if its worker was lost."""
         return self.ray.remote(num_cpus=1, max_retries=ATTEMPTS)(work)
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""What one can add: a synthesizer, a learner, a metric, an attack, a data set; and how they are found."""
+"""What can be added (synthesizers, learners, metrics, attacks, data sets), and how each is found by its file."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ class SfumatoError(Exception):
         super().__init__(self.message())
 
     def message(self) -> str:
-        """One line each for what, where and how to mend; control characters in names are made visible."""
+        """One line each for what, where and how to fix it; control characters in names are made visible."""
         lines = [self.what]
         if self.where is not None:
             lines.append(f"  where: {printable(self.where)}")
@@ -55,7 +55,7 @@ class VerificationFailed(SfumatoError):
 
 
 def expect_within(settings: object, **limits: tuple[float, float]) -> None:
-    """Refuse settings one of whose fields is outside of its limits, which belong to what is allowed."""
+    """Refuse settings one of whose fields is outside its limits (the limits themselves are allowed)."""
     for name, (low, high) in limits.items():
         value = getattr(settings, name)
         if not low <= value <= high:

@@ -1,4 +1,4 @@
-"""How far long work is: a bar with rate and remaining time on a terminal, quiet lines elsewhere, or a listener."""
+"""Progress of long work: a bar with rate and remaining time on a terminal, else a line now and then, or a callback."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _LISTENER: ContextVar[Listener | None] = ContextVar("listener", default=None)
 
 @contextlib.contextmanager
 def heard_by(listener: Listener) -> Iterator[None]:
-    """Within this, progress goes to the listener and is not printed."""
+    """Within this, progress is passed to the listener and not printed."""
     before = _LISTENER.set(listener)
     try:
         yield

@@ -63,7 +63,7 @@ class Images:
     labels: Tensor  # int64 (n,)
     classes: tuple[str, ...]
     logits: Tensor | None = None  # float32 (n, k), where a method has a teacher
-    transfer: Images | None = None  # further images, with logits, that are there to teach and not to look at
+    transfer: Images | None = None  # further images, with logits, to train students on and not to look at
 
     def __len__(self) -> int:
         return int(self.labels.shape[0])

@@ -1,7 +1,7 @@
 """Is our own implementation as private as it claims? A method is run on fixture data and checked against its ledger.
 
 Record and replay on neighbours with the whole release compared byte by byte, the noise and the sampling against
-what was charged, canaries through the core in the method's own configuration and in one that shows more, and the
+what was charged, canaries through the core in the method's own configuration and in one with less noise, and the
 ledger against what was really drawn and against a second accountant.
 """
 
@@ -11,6 +11,7 @@ import math
 import tempfile
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -100,7 +101,10 @@ class _TestRun:
     """A method with small settings, and a folder to run it in."""
 
     def __init__(self, folder: Path, name: str, epsilon: float, settings: tuple[tuple[str, str], ...]) -> None:
-        self.folder, self.name, self.epsilon, self.runs = folder, name, epsilon, 0
+        self.folder = folder
+        self.name = name
+        self.epsilon = epsilon
+        self.runs = 0
         self.data = fixture.records()
         spec = Spec(fixture.COUNT, 1, fixture.SIDE, fixture.SIDE, fixture.CLASSES)
         method = contracts.find("methods", name).for_task(spec, Budget.of(epsilon, count=fixture.COUNT))
@@ -143,8 +147,10 @@ class _TestRun:
 
     def replay(self, run: Run, kinds: Collection[str] | None) -> list[Finding]:
         """Replay the recorded answers on every neighbouring data set: nothing else may differ."""
-        moved, flow, bytes_differ = dict[str, float](), list[str](), list[str]()
+        moved: dict[str, float] = {}
         too_far: list[str] = []
+        flow: list[str] = []
+        bytes_differ: list[str] = []
         known = fixture.neighbours(self.data)
         for kind in known if kinds is None else kinds:
             run.recording.violations.clear()
@@ -198,7 +204,7 @@ def _differing(one: Path, other: Path) -> list[str]:
 def _accounted(run: Run) -> Finding:
     """The release verifies, and the second accountant finds the epsilon that is claimed."""
     certificate = read_certificate(run.release)
-    claimed, again = certificate.guarantee.epsilon or 0.0, 0.0
+    claimed = certificate.guarantee.epsilon or 0.0
     problems = [f"{check.name}: {check.detail}" for check in verify(run.release).checks if not check.ok]
     described = [charge.mechanism.to_dict() for charge in run.charges]
     if described != [asked.described() for asked in certificate.mechanisms]:
@@ -216,13 +222,11 @@ def canary_findings(mechanisms: Sequence[Mechanism], confidence: float) -> list[
     found = []
     if sums:
         own = [canaries.shortened(m) for m in sums]
-        louder = [canaries.less_noisy(m) for m in sums if m.sampling < 1]
+        less_noisy = [canaries.less_noisy(m) for m in sums if m.sampling < 1]
         found.append(_canaries("canaries, as planned", lambda: canaries.audit_sums(own, confidence=confidence)))
-        found += (
-            [_canaries("canaries, sampled", lambda: canaries.audit_sums(louder[:1], confidence=confidence))]
-            if louder
-            else []
-        )
+        if less_noisy:
+            audit = partial(canaries.audit_sums, less_noisy[:1], confidence=confidence)
+            found.append(_canaries("canaries, sampled", audit))
     for m in mechanisms:
         if isinstance(m, ShardedAnswers):
             few = replace(m, rounds=min(m.rounds, 6), noise_multiplier=0.5)

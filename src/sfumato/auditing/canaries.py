@@ -231,7 +231,8 @@ def audit_shards(
     paid = replace(mechanism, rounds=mechanism.rounds * canaries)
     teachers = private.teach(paid, purpose="canaries", model=_Attendance(canaries))
     teachers.learn(torch.zeros(1))
-    rate, spread = 1 / mechanism.shards, mechanism.noise_multiplier or 0.0
+    rate = 1 / mechanism.shards
+    spread = mechanism.noise_multiplier or 0.0
     total, evidence = np.zeros((2, canaries))
     for _ in range(mechanism.rounds):
         answer = (teachers(torch.arange(canaries), l2_bound=1.0).flatten().numpy() + 1) / 2  # in units of the reach
@@ -261,13 +262,15 @@ def audit_choice(
     scores = torch.eye(mechanism.candidates)[[1, 0]] * STRETCH  # a vote for the second, for the first
 
     def wins(first_votes: bool) -> int:
-        source, won = _Voters(first_votes=first_votes), 0
+        source = _Voters(first_votes=first_votes)
+        won = 0
         for _ in range(repeats):
             private = PrivateImages.seal(source, Ledger(Budget(math.inf, DELTA)), noise=noise)
             won += private.choose(mechanism, purpose="canary", score=lambda image, label: scores[label]) == 0
         return won
 
-    here, gone = wins(True), wins(False)
+    here = wins(True)
+    gone = wins(False)
     error = (1 - confidence) / 4  # two rates, two directions
     bounds = []
     for likely, unlikely in ((here, gone), (repeats - gone, repeats - here)):

@@ -45,7 +45,7 @@ class ObservedAnswer:
 
 @dataclass
 class RunObserver:
-    """Stands between the core and its noise and tape, and records what passes. What it holds is lab material."""
+    """Wraps the noise and the tape of a run and records all that they return. What it holds is lab material."""
 
     inner_noise: Noise = field(default_factory=Noise)
     inner_tape: Tape = field(default_factory=Tape)
@@ -91,7 +91,8 @@ class _Noise(Noise):
 class _Tape(Tape):
     def __init__(self, observer: RunObserver) -> None:
         super().__init__()
-        self._observer, self._used = observer, 0
+        self._observer = observer
+        self._used = 0  # samples that belong to earlier answers
         self._before: dict[tuple[int, int], Any] = {}
 
     def recall(self, charge: int, number: int) -> Any:
@@ -104,7 +105,8 @@ class _Tape(Tape):
         return self._observer.inner_tape.draws(charge)
 
     def settle(self, charge: int, number: int, answer: Any, *, exact: Ints, reach: float) -> Any:
-        observer, before = self._observer, self._before.get((charge, number))
+        observer = self._observer
+        before = self._before.get((charge, number))
         residual = None
         if answer.total.size == exact.size:
             residual = answer.total - exact.ravel() - (0 if before is None else before.total)
@@ -200,14 +202,14 @@ def _spread(mechanism: Mechanism, reach: float) -> float:
 
 def sampling_findings(observer: RunObserver, charges: Sequence[Charge]) -> list[Finding]:
     """Every round's sample was drawn by the core at the rate that was charged, and as Poisson sampling is."""
-    found, problems = [], []
+    found: list[Finding] = []
+    problems: list[str] = []
     for number, charge in enumerate(charges):
         if not isinstance(charge.mechanism, GaussianSum):
             continue
         rate = charge.mechanism.sampling
-        rounds = {
-            t.number: t for t in reversed(observer.answers) if t.charge == number
-        }.values()  # the first of a round
+        # reversed, so that the first answer of each round is kept
+        rounds = {t.number: t for t in reversed(observer.answers) if t.charge == number}.values()
         masks = [t.included for t in rounds if t.included is not None]
         problems += [f"{len(rounds) - len(masks)} rounds without a sample"] if len(masks) < len(rounds) else []
         problems += [f"drawn at {t.rate} where {rate} was charged" for t in rounds if t.rate not in (rate, None)][:1]
@@ -242,17 +244,19 @@ def sampling_finding(name: str, drawn: NDArray[np.bool_], rate: float) -> Findin
 
 
 def _spread_odds(sums: Ints, trials: int, rate: float) -> float:
-    """Two-sided odds of the spread of binomial numbers, by a gamma law with the right mean and variance."""
+    """Two-sided p-value of the spread of binomial numbers, by a gamma distribution of the same mean and variance."""
     variance = trials * rate * (1 - rate)
     excess = (1 - 6 * rate * (1 - rate)) / variance
-    square, width = float(np.square(sums - trials * rate).sum() / variance), 2 + excess
+    square = float(np.square(sums - trials * rate).sum() / variance)
+    width = 2 + excess
     law = stats.gamma(len(sums) / width, scale=width)
     return float(2 * min(law.cdf(square), law.sf(square)))
 
 
 def drawn_finding(observer: RunObserver, charges: Sequence[Charge], begun: Sequence[int]) -> Finding:
     """As many draws as the ledger marked, all of them from the core's own noise, each answered once."""
-    problems, drawn = [], [0] * len(charges)
+    problems = []
+    drawn = [0] * len(charges)
     for answer in {(t.charge, t.number): t for t in observer.answers}.values():  # the last of each round
         drawn[answer.charge] += answer.draws
     for charge, used, marked in zip(charges, drawn, begun, strict=True):

@@ -1,4 +1,4 @@
-"""A minute on this machine before private data is opened: does the core behave here as in its tests?
+"""Checks in a minute, before private data is opened, whether the core behaves on this machine as in its tests.
 
 Everything runs on made-up data. Some checks are then repeated with a noise source that is broken on purpose, for that
 check alone, to show that the check can fail.
@@ -97,7 +97,8 @@ def _wide(image: Tensor, label: Tensor) -> Tensor:
 
 def _entropy(make: Callable[[], Noise] = Noise) -> Finding:
     """Two sources never agree, and a forked process does not continue its parent's stream."""
-    noise, problems = make(), list[str]()
+    noise = make()
+    problems: list[str] = []
     noise.lattice_gaussian(4, 1e6)
     if np.array_equal(make().lattice_gaussian(4, 1e6), make().lattice_gaussian(4, 1e6)):
         problems.append("two sources of noise give the same numbers")
@@ -131,7 +132,8 @@ def _noise() -> Finding:
 
 def _independence(make: Callable[[], Noise] = Noise) -> Finding:
     """Rounds and charges share no noise, sampled or not."""
-    nobody, drawn = _Records(dict.fromkeys(range(64), (0, -1))), []
+    nobody = _Records(dict.fromkeys(range(64), (0, -1)))
+    drawn = []
     for mechanism in (
         GaussianSum(rounds=12, noise_multiplier=3.0),
         GaussianSum(rounds=12, sampling=0.5, noise_multiplier=3.0),
@@ -172,7 +174,7 @@ def _bounds() -> Finding:
         problems += [f"{name} rows: {v}" for v in recording.violations]
         worst = max(worst, recording.worst)
     if worst < 0.9:
-        problems.append("no record came near its bound, so this check shows nothing")
+        problems.append("no record moved a sum by nearly its bound, so this check shows nothing")
     return verdict("bounded rows", problems, f"{worst:.4f} of the bound at most, {len(rows)} kinds of row", {})
 
 
@@ -184,7 +186,8 @@ def _sampler(make: Callable[[], Noise] = Noise) -> Finding:
 class _WatchedLedger(Ledger):
     def __init__(self, budget: Budget, path: Path, order: list[str]) -> None:
         super().__init__(budget, path)
-        self._order, self._path = order, path
+        self._order = order
+        self._path = path
 
     def charge(self, mechanism: Mechanism, *, purpose: str = "") -> Charge:
         charge = super().charge(mechanism, purpose=purpose)
@@ -271,7 +274,7 @@ class _Halved(Noise):
 
 
 class _Repeating(Noise):
-    """Every second draw is the one before once more."""
+    """Every second draw repeats the one before."""
 
     def __init__(self) -> None:
         self._last: NDArray[np.int64] | None = None

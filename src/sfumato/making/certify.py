@@ -1,4 +1,4 @@
-"""The certificate of a run: what the ledger charged, and everything that the claim rests on."""
+"""The certificate of a run: what the ledger charged, and everything that the claim depends on."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ def assumptions_of(job: Job) -> list[str]:
 
 
 def resampled(assumptions: Iterable[str]) -> list[str]:
-    """The same for another release from the same answers; ledgers from before resampling say it in older words."""
-    before, now = statements.ALONE_BEFORE, statements.ALONE
-    stated = dict.fromkeys(now if text == before else text for text in assumptions)
+    """The same for another release from the same answers; older ledgers state it in older words."""
+    current = (statements.ALONE if text == statements.ALONE_BEFORE else text for text in assumptions)
+    stated = dict.fromkeys(current)  # without repetitions, in the same order
     return [*stated, statements.TOGETHER]
 
 
@@ -38,7 +38,8 @@ def certify(
     """Built from the charges as executed, never from the configuration."""
     mechanisms = [charge.mechanism for charge in ledger.charges]
     private = noise.private and not math.isinf(task.budget.epsilon)
-    delta, spec = task.budget.delta, task.spec
+    delta = task.budget.delta
+    spec = task.spec
     epsilon = epsilon_pld(mechanisms, delta) if private else None
     curve = _curve(mechanisms, epsilon) if epsilon is not None else []
     level: CertificateLevel = "certified" if private else "not-private"
@@ -73,7 +74,7 @@ def certify(
 
 
 def _known(job: Job, assumptions: Iterable[str]) -> list[str]:
-    """Refused here, and not by the schema, whose message would repeat the sentence."""
+    """The assumptions, if they are the known ones; the schema's own message would repeat an unknown sentence."""
     stated = list(assumptions)
     problem = statements.assumption_problem(stated, public=job.public is not None)
     if problem is not None:
@@ -92,5 +93,5 @@ def _samples(images: Images) -> dict[str, Any]:
 def _curve(mechanisms: list[Any], epsilon: float) -> list[tuple[float, float]]:
     """delta(epsilon) at fractions and multiples of the claimed epsilon."""
     points = [round(epsilon * factor, 6) for factor in (0.0, 0.25, 0.5, 0.75, 1.0, 1.25, 1.5, 2.0)]
-    # losses are rounded up, so that a sure thing may come out a little above 1
+    # losses are rounded up, so that a delta of 1 may be computed as slightly more
     return [(point, min(1.0, delta)) for point, delta in zip(points, profile(mechanisms, points), strict=True)]

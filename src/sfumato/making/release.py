@@ -23,7 +23,7 @@ from sfumato.values import Images, Source, Spec
 NO_READING = Reading()
 MOST_EPSILON = 100  # loss distributions of more fill the memory and overflow
 MOST_IMAGES = 10**7  # a release is made in memory
-SHARD_FIELDS = ("engine", "address", "processes")  # of a job; in run.json only where data lies in shards
+SHARD_FIELDS = ("engine", "address", "processes")  # of a job; in run.json only if the data is in shards
 LONGEST_NAME = 200  # bytes; file systems allow 255, and `.lab` and `.tmp-<pid>` are put behind it
 
 
@@ -66,7 +66,7 @@ class Plan:
 
 
 def task_of(job: Job, source: Source) -> Task:
-    """Budget and hyperparameters for a job; everything wrong with the request shows here."""
+    """Budget and hyperparameters for a job; raises if anything is wrong with the request."""
     spec = source.spec
     budget = Budget.of(job.epsilon, count=spec.count, delta=job.delta)
     if MOST_EPSILON < job.epsilon < math.inf:
@@ -135,9 +135,9 @@ def make_release(
 ) -> Path:
     """Make the release of a job in the folder `out`, or resume a run that was killed.
 
-    Lab material lies beside it in `<out>.lab`. Another `noise` or `tape` is for tests: seeded noise gives a
-    release that says NOT PRIVATE, and a recording's pair records or replays the run. Once the release is on
-    disk, `after` is shown the sampler: a judge of what was learnt, who can change nothing any more.
+    Lab material is written to `<out>.lab`. Another `noise` or `tape` is for tests: seeded noise gives a
+    release that says NOT PRIVATE, and a recording's pair records or replays the run. When the release is on
+    disk, `after` is called with the sampler, to judge it; it cannot change the release any more.
     """
     out = Path(out).absolute()
     refuse_bad_target(out, job.data)
@@ -204,7 +204,7 @@ def _public_reading(spec: Spec) -> Reading:
 
 
 def balanced_sample(sampler: contracts.Sampler, spec: Spec, count: int) -> Images:
-    """A balanced set: labels go round the classes, so they say nothing of the private class sizes."""
+    """A balanced set: labels cycle through the classes, so they do not depend on the private class sizes."""
     import torch
 
     labels = torch.arange(count) % len(spec.classes)
@@ -212,7 +212,7 @@ def balanced_sample(sampler: contracts.Sampler, spec: Spec, count: int) -> Image
 
 
 def refuse_bad_target(out: Path, where: str) -> None:
-    """A release may neither overwrite something nor lie inside the private data."""
+    """A release may neither overwrite something nor be inside the private data."""
     if os.path.lexists(out):
         raise UsageError(
             "Expected a new folder for the release, got one that exists.",

@@ -36,7 +36,7 @@ _LEDGER, _TAPE, _RUN = "ledger.jsonl", "tape", "run.json"
 
 @dataclass(frozen=True, slots=True)
 class Original:
-    """A finished run, as its release and its lab tell."""
+    """A finished run, as read from its release and its lab."""
 
     folder: Path
     job: Job
@@ -97,7 +97,7 @@ def _sampled(original: Original, task: Task, public: Images | None, count: int) 
 
 
 def read_original(folder: Path) -> Original:
-    """The finished run behind a release; whatever is missing for another release from its answers is said here."""
+    """The finished run behind a release; whatever is missing for another release from its answers raises an error."""
     if not folder.is_dir():
         raise UsageError("Expected a release folder, got none.", where=folder, fix="check the path")
     lab = Lab.beside(folder).folder
@@ -170,7 +170,8 @@ def _synthesizer(method: str, spec: Spec, budget: Budget, stated: Mapping[str, A
 
 def _with_free(task: Task, settings: Mapping[str, str]) -> Synthesizer:
     """The method with other hyperparameters, of which none may change what was asked."""
-    before, after = task.synthesizer, with_settings(task.synthesizer, settings)
+    before = task.synthesizer
+    after = with_settings(before, settings)
     bound = [
         f.name
         for f in fields(after)  # type: ignore[arg-type]

@@ -1,7 +1,7 @@
 """Private data in shards: a folder whose entries are data sets of their own, summed over by several processes.
 
 A sum over shards is the sum over their records in the order of the shards' names, so that a release does not depend
-on how the data lay.
+on how the data is divided into shards.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""From mechanisms to epsilon: privacy-loss distributions for the claim, Renyi beside it, and calibration.
+"""From mechanisms to epsilon: by privacy-loss distributions (the claim), by Renyi divergence, and calibration.
 
 Adjacency is zero-out with a public record count (REPLACE_SPECIAL in dp-accounting).
 """
@@ -22,10 +22,10 @@ from scipy.stats import norm
 from sfumato.errors import BudgetExceeded
 from sfumato.privacy.mechanism import GaussianSum, Mechanism, NoisyChoice, ShardedAnswers
 
-_HOPELESS = 300.0  # beyond this a loss distribution eats memory; the Renyi bound is then reported
+_MOST_EPSILON = 300.0  # beyond this a loss distribution takes too much memory; the Renyi bound is reported instead
 _ORDERS = np.concatenate([np.arange(1.05, 12, 0.15), np.arange(12, 64), [72, 96, 128, 256, 512, 1024, 2048]])
 
-# dp-accounting says of some Renyi orders that it leaves them out; that is safe (fewer orders, larger epsilon)
+# dp-accounting logs a warning when it skips a Renyi order; that is safe (fewer orders, larger epsilon)
 logging.getLogger("absl").setLevel(logging.ERROR)
 
 
@@ -37,7 +37,7 @@ def epsilon_pld(mechanisms: Sequence[Mechanism], delta: float) -> float:
     if not mechanisms:
         return 0.0
     renyi = epsilon_rdp(mechanisms, delta)
-    if renyi > _HOPELESS:
+    if renyi > _MOST_EPSILON:
         return renyi
     return float(_compose(tuple(mechanisms), _grid(renyi)).get_epsilon_for_delta(delta))
 
@@ -71,7 +71,8 @@ def calibrate(
     def excess(log_scale: float, account: Any) -> float:
         return float(account([*spent, *(m.with_scale(math.exp(log_scale)) for m in mechanisms)], delta)) - epsilon
 
-    high, low = math.log(min([1e5, *(m.most_scale * (1 - 1e-9) for m in mechanisms)])), math.log(1e-2)
+    low = math.log(1e-2)
+    high = math.log(min([1e5, *(m.most_scale * (1 - 1e-9) for m in mechanisms)]))
     if excess(high, epsilon_rdp) > 0 and excess(high, epsilon_pld) > 0:
         already = epsilon_pld(spent, delta)
         raise BudgetExceeded(
@@ -79,12 +80,15 @@ def calibrate(
             fix="ask for a larger epsilon, or for fewer or cheaper questions",
         )
     if excess(high, epsilon_rdp) <= 0 and excess(low, epsilon_rdp) > 0:
-        # Renyi is cheap and pessimistic: its answer bounds the search from above, so that no loss
-        # distribution is ever built at a noise far too small for memory.
+        # the Renyi bound is fast and pessimistic: its solution is an upper end for the search, so that no loss
+        # distribution is computed at a noise so small that it would not fit in memory
         high = brentq(excess, low, high, args=(epsilon_rdp,), xtol=1e-3) + 2e-3
-    step = 0.12  # a loss distribution asks for about this much less noise than Renyi does
-    while excess(low := high - step, epsilon_pld) <= 0 and low > math.log(1e-3):
-        high, step = low, 2 * step
+    step = 0.12  # loss distributions typically need this much less log noise than the Renyi bound
+    low = high - step
+    while excess(low, epsilon_pld) <= 0 and low > math.log(1e-3):
+        high = low
+        step *= 2
+        low = high - step
     best = brentq(excess, low, high, args=(epsilon_pld,), xtol=1e-5)
     while excess(best, epsilon_pld) > 0:
         best += 1e-5
@@ -92,14 +96,19 @@ def calibrate(
 
 
 def _grid(epsilon: float) -> float:
-    """Privacy losses are rounded up to multiples of this: about 1e-4 of epsilon, so that time stays even."""
-    return 1e-4 if epsilon <= 4 else 1e-3 if epsilon <= 40 else 1e-2
+    """Privacy losses are rounded up to multiples of this. It grows with epsilon, so that run times stay similar."""
+    if epsilon <= 4:
+        return 1e-4
+    if epsilon <= 40:
+        return 1e-3
+    return 1e-2
 
 
-@functools.lru_cache(maxsize=64)  # of frozen values alone: planning, charging and certifying ask for the same ones
+@functools.lru_cache(maxsize=64)  # planning, charging and certifying compose the same mechanisms
 def _compose(mechanisms: tuple[Mechanism, ...], grid: float) -> Any:
     """One loss distribution; full-batch Gaussian rounds compose exactly to one Gaussian, so they are merged."""
-    precision, total = 0.0, None
+    precision = 0.0  # of the one Gaussian that all full-batch rounds make together
+    total = None
     for mechanism in mechanisms:
         if isinstance(mechanism, GaussianSum) and mechanism.sampling == 1:
             precision += mechanism.rounds / _noise(mechanism) ** 2
@@ -140,13 +149,14 @@ def _sharded_loss(noise: float, rate: float, grid: float) -> Any:
     With P = N(1, s^2) and Q = N(0, s^2) the profile is H_a((1-q)Q + qP || Q) for a >= 1 and
     H_a(P || (1-q)P + qQ) for a < 1, where H_a is the hockey-stick divergence.
     """
-    reach = math.log1p(rate * math.expm1((2 * 9 * noise + 1) / (2 * noise**2)))  # losses beyond 9 sigma
+    reach = math.log1p(rate * math.expm1((2 * 9 * noise + 1) / (2 * noise**2)))  # the largest loss within 9 sigma
     steps = math.ceil(min(reach, 60.0) / grid)
     losses = np.arange(-steps, steps + 1)  # in units of the grid
     a = np.exp(np.abs(losses * grid))
     # where (1-q) + q P/Q = a, and the tails of P and Q beyond it; the second pair mirrors the first
     crossing = noise**2 * np.log1p((a - 1) / rate) + 0.5
-    tail_q, tail_p = norm.sf(crossing / noise), norm.sf((crossing - 1) / noise)
+    tail_q = norm.sf(crossing / noise)
+    tail_p = norm.sf((crossing - 1) / noise)
     above = (1 - rate) * tail_q + rate * tail_p - a * tail_q
     mirrored = above / a + 1 - 1 / a  # H_{1/a}(P || R) = 1 - 1/a + H_a(R || P) / a
     deltas = np.clip(np.where(losses >= 0, above, mirrored), 0, 1)
@@ -158,12 +168,14 @@ def _renyi(mechanism: Mechanism) -> Any:
     noise = _noise(mechanism)
     if isinstance(mechanism, NoisyChoice):
         pure = 1 / noise  # randomised response is the worst pure mechanism (Bun and Steinke 2016)
-        log_p, log_q = -math.log1p(math.exp(-pure)), -math.log1p(math.exp(pure))
-        one = _ORDERS * log_p + (1 - _ORDERS) * log_q
-        two = _ORDERS * log_q + (1 - _ORDERS) * log_p
-        return mechanism.rounds * np.logaddexp(one, two) / (_ORDERS - 1)
-    relation, event = NeighboringRelation.REPLACE_SPECIAL, dp_event.GaussianDpEvent(noise)
-    if isinstance(mechanism, ShardedAnswers):  # whole shards are replaced: the safe reading of the same fact
+        log_p = -math.log1p(math.exp(-pure))
+        log_q = -math.log1p(math.exp(pure))
+        likely = _ORDERS * log_p + (1 - _ORDERS) * log_q
+        unlikely = _ORDERS * log_q + (1 - _ORDERS) * log_p
+        return mechanism.rounds * np.logaddexp(likely, unlikely) / (_ORDERS - 1)
+    relation = NeighboringRelation.REPLACE_SPECIAL
+    event = dp_event.GaussianDpEvent(noise)
+    if isinstance(mechanism, ShardedAnswers):  # the replacement of a whole shard, which is never less than what is due
         relation = NeighboringRelation.REPLACE_ONE
         event = dp_event.SampledWithoutReplacementDpEvent(mechanism.shards, 1, event)
     elif isinstance(mechanism, GaussianSum) and mechanism.sampling < 1:

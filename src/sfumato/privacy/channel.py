@@ -1,10 +1,10 @@
-"""Sealed messages between the driver of a crew and one of its workers, who know each other by a shared secret.
+"""Sealed messages between the driver of a crew and one of its workers, authenticated by a shared secret.
 
-Both draw a fresh nonce for every meeting; the secret, both nonces and the rank give one key for each direction. A
-message is encrypted and authenticated (AES-256-GCM) under the number of messages before it.
+Both draw a fresh nonce for every meeting; the secret, both nonces and the rank determine one key for each direction.
+A message is encrypted and authenticated (AES-256-GCM); its nonce is the number of messages before it.
 
 Guarantee: what is opened was sealed by a holder of the secret, at this meeting, for this rank, in this direction and
-at this place in the order; anything else raises VerificationFailed and gives none of its bytes away.
+at this position in the sequence; anything else raises VerificationFailed, and none of its bytes are returned.
 
 All workers of a crew have the same secret and trust each other; an outsider still sees when and how much is sent.
 """
@@ -21,7 +21,7 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from sfumato.errors import UsageError, VerificationFailed
 
-SHORTEST_SECRET = 16  # bytes; it must be random, because guesses can be tried on what is sent at a meeting
+SHORTEST_SECRET = 16  # bytes; it must be random, because what is sent at a meeting allows offline guessing
 NONCE = 32  # bytes
 TAG = 16  # bytes that sealing adds
 _KEY = 32
@@ -47,16 +47,20 @@ def checked_secret(secret: bytes | None) -> bytes:
 
 
 class Channel:
-    """One end of the line between the driver and the worker of a rank; each end counts what it sent and opened."""
+    """One end of the connection between the driver and one worker; each end counts the messages it sent and opened."""
 
     def __init__(self, secret: bytes, driver_nonce: bytes, worker_nonce: bytes, *, rank: int, ranks: int, driver: bool):
         if (len(driver_nonce), len(worker_nonce)) != (NONCE, NONCE):
             raise VerificationFailed(f"Expected nonces of {NONCE} bytes, got {len(driver_nonce)}, {len(worker_nonce)}.")
         about = b"sfumato crew 1" + struct.pack("<QQ", rank, ranks)
         keys = HKDF(SHA256(), length=2 * _KEY, salt=driver_nonce + worker_nonce, info=about).derive(secret)
-        down, up = AESGCM(keys[:_KEY]), AESGCM(keys[_KEY:])
-        self._out, self._in = (down, up) if driver else (up, down)
-        self._sent, self._opened, self._peer = 0, 0, f"rank {rank}" if driver else "the driver"
+        to_worker = AESGCM(keys[:_KEY])
+        to_driver = AESGCM(keys[_KEY:])
+        self._out = to_worker if driver else to_driver
+        self._in = to_driver if driver else to_worker
+        self._peer = f"rank {rank}" if driver else "the driver"
+        self._sent = 0
+        self._opened = 0
 
     def seal(self, message: bytes | memoryview) -> bytes:
         sealed = self._out.encrypt(_place(self._sent), message, None)

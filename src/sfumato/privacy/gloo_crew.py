@@ -1,10 +1,11 @@
-"""Rounds of DP-SGD over shards in several processes, by torch.distributed's gloo: each keeps its own shard open.
+"""Sums over shards in several processes, connected by torch.distributed's gloo; each process keeps its shard open.
 
-The driver is rank 0 and has the first shard. A question goes to all, with the model's weights in it; every rank sums
-the clipped gradients of its own sampled records; the driver adds the sums up, and noise to that, once.
+The driver is rank 0 and holds the first shard. In a round of DP-SGD it sends the question, which contains the model's
+weights, to all other ranks; every rank sums the clipped gradients of its own sampled records; the driver adds up the
+sums of all ranks and adds noise to the total, once.
 
-Guarantee: the driver gets the sum of all ranks or an error, never a part of it; no rank but the driver draws noise;
-nothing is unpickled or added that did not come sealed from a rank that has the secret.
+Guarantee: the driver gets the sum of all ranks or an error, never a partial sum; no rank but the driver draws noise;
+nothing is unpickled or added unless a rank that has the secret sealed it.
 """
 
 from __future__ import annotations
@@ -27,18 +28,20 @@ from sfumato.privacy.shards import Opener, Question, spec_of_shards
 from sfumato.privacy.tape import Tape
 from sfumato.privacy.vault import Vault
 
-GRACE = 10.0  # seconds for a worker of ours to end by itself
+GRACE = 10.0  # seconds that a worker process has to end by itself before it is terminated
 
 
 class GlooCrew:
-    """A process for each shard but the first, which is the driver's.
+    """One worker process for each shard except the first, which the driver holds itself.
 
-    They are started on this machine, where they listen on loopback alone and share a secret that nobody else has; or,
-    with a `meeting` (address-of-this-machine:port) and a `secret`, awaited from other machines that run `serve`.
+    By default the workers are started on this machine, listen on loopback only and share a fresh secret with the
+    driver. With a `meeting` (address-of-this-machine:port) and a `secret`, the driver waits for workers on other
+    machines, which run `serve`.
 
-    Messages are encrypted and authenticated, so that a stranger who connects, on the network or as another user of
-    this machine, gets no question and no sample and adds nothing. It may still stop the crew, and see when and how
-    much is sent; the meeting should be on a private network (WireGuard, for example). Every worker is trusted.
+    Messages are encrypted and authenticated, so that an outsider who connects, over the network or as another user of
+    this machine, can read no question and no sample and cannot add to a sum. An outsider can still stop the crew and
+    see when messages are sent and how long they are, so the meeting should be on a private network (WireGuard, for
+    example). Every worker is trusted.
     """
 
     def __init__(self, openers: Sequence[Opener], *, meeting: str = "", secret: bytes | None = None) -> None:
@@ -47,19 +50,20 @@ class GlooCrew:
                 "Expected a secret for a meeting with other machines only, got one without a meeting.",
                 fix="leave it out: a crew on this machine draws its own",
             )
-        known = checked_secret(secret) if meeting else fresh_secret()
+        shared_secret = checked_secret(secret) if meeting else fresh_secret()
         self.spec, self.counts = spec_of_shards(openers)
-        self._workers, self._links = list[Any](), list[Link]()
+        self._workers: list[Any] = []
+        self._links: list[Link] = []
         self._shard: _Shard | None = None
         if meeting:
             store, address = tcp_store(meeting, driver=True)
-            self._links = gather(store, address, known, len(openers), whole=self._whole)
+            self._links = gather(store, address, shared_secret, len(openers), whole=self._all_alive)
         else:
-            self._meet_here(openers, known)
+            self._start_local_workers(openers, shared_secret)
         try:
             self._shard = _Shard(openers[0])
         except BaseException:
-            self._part(GRACE)
+            self._disband(GRACE)
             raise
 
     def add_up(self, question: Question, included: Sequence[NDArray[np.bool_]]) -> NDArray[np.int64]:
@@ -72,35 +76,37 @@ class GlooCrew:
                 link.send(Kind.SAMPLE, part.astype(np.uint8).tobytes())
             total = self._shard.answer(question, included[0])
             for link in self._links:
-                total = total + _sum_of(*link.receive(Kind.SUM, Kind.FAILED), question.width)
+                kind, body = link.receive(Kind.SUM, Kind.FAILED)
+                total = total + _sum_of(kind, body, question.width)
             return total
-        except BaseException:  # the others hear of it by their connection
-            self._part(GRACE)
+        except BaseException:  # the workers end when their connections close
+            self._disband(GRACE)
             raise
 
     def close(self) -> None:
         try:
             for link in self._links:
                 link.send(Kind.END)
-        except EnvironmentProblem:  # one of them is gone; the others notice when their connection closes
+        except EnvironmentProblem:  # a worker has ended already; the others end when their connections close
             pass
-        self._part(GRACE)
+        self._disband(GRACE)
 
-    def _meet_here(self, openers: Sequence[Opener], secret: bytes) -> None:
-        with tempfile.TemporaryDirectory(prefix="sfumato-crew-") as folder:  # nobody but this user can enter it
+    def _start_local_workers(self, openers: Sequence[Opener], secret: bytes) -> None:
+        with tempfile.TemporaryDirectory(prefix="sfumato-crew-") as folder:  # only this user can open it
             try:
                 self._workers = _started(openers, folder, secret)
                 store = file_store(folder, len(openers))
-                self._links = gather(store, LOOPBACK, secret, len(openers), whole=self._whole)
+                self._links = gather(store, LOOPBACK, secret, len(openers), whole=self._all_alive)
             except BaseException:
-                self._part(0.0)  # before the folder goes, so that none of them writes into it
+                self._disband(0.0)  # before the folder is deleted, so that no worker writes into it
                 raise
 
-    def _whole(self) -> bool:
-        """Whether no worker of ours died on the way."""
+    def _all_alive(self) -> bool:
+        """Whether every worker process that this crew started is still running."""
         return all(worker.is_alive() for worker in self._workers)
 
-    def _part(self, grace: float) -> None:
+    def _disband(self, grace: float) -> None:
+        """Close all connections and this process's shard; terminate workers that do not end within `grace` seconds."""
         for link in self._links:
             link.close()
         if self._shard is not None:
@@ -108,33 +114,39 @@ class GlooCrew:
         deadline = time.monotonic() + grace
         for worker in self._workers:
             worker.join(max(0.0, deadline - time.monotonic()))
-            worker.terminate()  # does nothing to one that has ended
+            worker.terminate()  # no effect on a process that has ended
             worker.join()
-        self._workers, self._links, self._shard = [], [], None
+        self._workers = []
+        self._links = []
+        self._shard = None
 
 
 def serve(opener: Opener, *, rank: int, ranks: int, meeting: str, secret: bytes) -> None:
-    """What a worker on another machine does: answer questions about its shard until the driver has no more.
+    """Run a worker on another machine: answer questions about its shard until the driver has no more.
 
-    The questions are code: whoever has the secret, which must be the driver's, can run what it likes here.
+    Questions contain code that is run here: whoever has the secret can run any code on this machine.
     """
-    known = checked_secret(secret)
+    shared_secret = checked_secret(secret)
     store, address = tcp_store(meeting, driver=False)
-    _answer(opener, attend(store, address, known, rank, ranks))
+    _answer_questions(opener, attend(store, address, shared_secret, rank, ranks))
 
 
-def _answer(opener: Opener, link: Link) -> None:
+def _answer_questions(opener: Opener, link: Link) -> None:
     shard = _Shard(opener)
     try:
-        while (message := link.receive(Kind.QUESTION, Kind.END))[0] is Kind.QUESTION:
-            question: Question = _unpacked(message[1])
-            included = np.frombuffer(link.receive(Kind.SAMPLE)[1], np.uint8).astype(bool)
+        while True:
+            kind, packed_question = link.receive(Kind.QUESTION, Kind.END)
+            if kind is Kind.END:
+                break
+            question: Question = _unpacked(packed_question)
+            _, sample = link.receive(Kind.SAMPLE)
+            included = np.frombuffer(sample, np.uint8).astype(bool)
             try:
-                mine = shard.answer(question, included)
+                shard_sum = shard.answer(question, included)
             except (SfumatoError, RuntimeError, ValueError, TypeError):
                 link.send(Kind.FAILED)
                 raise
-            link.send(Kind.SUM, mine.astype("<i8").data)
+            link.send(Kind.SUM, shard_sum.astype("<i8").data)
     finally:
         shard.close()
         link.close()
@@ -152,11 +164,12 @@ def _sum_of(kind: Kind, body: bytes, width: int) -> NDArray[np.int64]:
 
 
 class _Shard:
-    """A rank's own records, and the maps of them that were asked for."""
+    """A rank's own records, and the features of them that questions have asked for so far."""
 
     def __init__(self, opener: Opener) -> None:
         self._images = Vault(opener(), folder=None, noise=Noise(), tape=Tape())
-        self._views, self.count = {0: self._images}, self._images.spec.count
+        self._views = {0: self._images}
+        self.count = self._images.spec.count
 
     def answer(self, question: Question, included: NDArray[np.bool_]) -> NDArray[np.int64]:
         if len(included) != self.count:
@@ -173,22 +186,27 @@ class _Shard:
 
 
 def _started(openers: Sequence[Opener], folder: str, secret: bytes) -> list[Any]:
-    context, threads = multiprocessing.get_context("spawn"), max(1, torch.get_num_threads() // len(openers))
+    context = multiprocessing.get_context("spawn")
+    threads = max(1, torch.get_num_threads() // len(openers))
     workers = []
     for rank, opener in enumerate(openers[1:], 1):
-        work = (_packed(opener), rank, len(openers), folder, secret, threads)  # goes by a pipe, nobody else sees it
-        workers.append(context.Process(target=_served, args=work, daemon=True))
-        workers[-1].start()
+        # the arguments, the secret among them, are passed through a pipe that no other process can read
+        arguments = (_packed(opener), rank, len(openers), folder, secret, threads)
+        worker = context.Process(target=_run_local_worker, args=arguments, daemon=True)
+        worker.start()
+        workers.append(worker)
     return workers
 
 
-def _served(opener: bytes, rank: int, ranks: int, folder: str, secret: bytes, threads: int) -> None:
+def _run_local_worker(opener: bytes, rank: int, ranks: int, folder: str, secret: bytes, threads: int) -> None:
     torch.set_num_threads(threads)
-    _answer(_unpacked(opener), attend(file_store(folder, ranks), LOOPBACK, secret, rank, ranks))
+    open_shard = _unpacked(opener)
+    link = attend(file_store(folder, ranks), LOOPBACK, secret, rank, ranks)
+    _answer_questions(open_shard, link)
 
 
 def _packed(thing: object) -> bytes:
-    """For another process of ours, functions included; never for a file."""
+    """Pickled for another process of this crew, functions included; never written to a file."""
     return bytes(_cloudpickle().dumps(thing))
 
 

@@ -1,8 +1,8 @@
 """A durable, hash-chained list of records in one file, held by one process at a time.
 
 Guarantee: `append` returns only when the record is on disk; a record that was changed, dropped or moved
-is refused on reading, and one that a dying writer left torn is reported, never silently forgotten. A journal
-that is opened to read alone is never altered.
+is refused on reading, and a record that was only partly written, because the writer died, is reported and never
+silently ignored. A journal that is opened read-only is never altered.
 """
 
 from __future__ import annotations
@@ -21,14 +21,17 @@ _START = "0" * 64
 
 
 class Journal:
-    """Records as `sha256 json` lines; each names the hash of the one before."""
+    """Records as `sha256 json` lines; each contains the hash of the previous one."""
 
     def __init__(self, path: Path, *, read_only: bool = False) -> None:
-        self._path, self._head, self._read_only = path, _START, read_only
+        self._path = path
+        self._head = _START
+        self._read_only = read_only
         mode = os.O_RDONLY if read_only else os.O_RDWR | os.O_CREAT | os.O_APPEND
+        lock = fcntl.LOCK_SH if read_only else fcntl.LOCK_EX
         try:
             self._file = os.open(path, mode | os.O_NOFOLLOW, 0o600)
-            fcntl.flock(self._file, (fcntl.LOCK_SH if read_only else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+            fcntl.flock(self._file, lock | fcntl.LOCK_NB)
             flush_folder(path.parent)
         except BlockingIOError as error:
             raise EnvironmentProblem(
@@ -38,15 +41,16 @@ class Journal:
             raise EnvironmentProblem(f"The ledger cannot be opened: {error.strerror}.", where=path) from error
 
     def read(self) -> tuple[list[dict[str, Any]], bool]:
-        """All records, and whether a dying writer left half a record behind (which is cut off)."""
+        """All records, and whether the file ended in a partly written one, which is then removed (unless read-only)."""
         raw = os.pread(self._file, os.fstat(self._file).st_size, 0)
         *lines, torn = raw.split(b"\n")
-        records = [self._follow(line) for line in lines]
+        records = [self._checked(line) for line in lines]
         if torn and not self._read_only:
             os.ftruncate(self._file, len(raw) - len(torn))
         return records, bool(torn)
 
-    def _follow(self, line: bytes) -> dict[str, Any]:
+    def _checked(self, line: bytes) -> dict[str, Any]:
+        """The record of the next line, if it continues the hash chain."""
         try:
             head, body = line.decode().split(" ", 1)
             record = json.loads(body)

@@ -1,4 +1,4 @@
-"""The ledger: what was promised, what was paid, and how much of it has begun; on disk before data is touched."""
+"""The ledger: the budget, the charges, and how many draws of each have begun; on disk before data is touched."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sfumato.privacy.journal import Journal
 from sfumato.privacy.mechanism import Mechanism, mechanism_from_dict
 
 M = TypeVar("M", bound=Mechanism)
-_SLACK = 1e-9  # float rounding when a calibrated plan is charged piece by piece
+_SLACK = 1e-9  # relative, for float rounding when the mechanisms of a calibrated plan are charged one by one
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class Budget:
 
 @dataclass(frozen=True, slots=True)
 class Charge:
-    """One paid mechanism; `number` is its place in the ledger."""
+    """A mechanism that was paid for; `number` is its position in the ledger."""
 
     number: int
     mechanism: Mechanism
@@ -51,7 +51,7 @@ class Charge:
 
 
 class Ledger:
-    """Append-only and written ahead; without a path it lives in memory, for tests and notebooks.
+    """An append-only write-ahead log; without a path it is kept in memory, for tests and notebooks.
 
     Guarantee: `charge` returns only when the charge is durable and raises before anything is written if
     the total would exceed the budget; `begin` never grants more draws than were paid for, across crashes.
@@ -62,12 +62,12 @@ class Ledger:
         self._charges: list[Charge] = []
         self._begun: list[int] = []
         self._assumptions: list[str] = []
-        self._walked = 0  # charges that this process has asked for; a resumed run asks for the old ones again
+        self._requested = 0  # charges that this process has requested; a resumed run requests the recorded ones again
         self._journal = None if path is None else Journal(path)
         if self._journal is not None:
             try:
                 self._resume(self._journal)
-            except Exception:  # whatever it was is raised again; only the lock must not outlive it
+            except Exception:  # raised again below; the file must not stay locked
                 self._journal.close()
                 raise
 
@@ -80,33 +80,33 @@ class Ledger:
         return tuple(self._assumptions)
 
     def calibrate(self, *mechanisms: M) -> tuple[M, ...]:
-        """The mechanisms with the least noise that fits what is left of the budget, divided by their shares."""
+        """The mechanisms with the least noise that the rest of the budget allows, divided by their shares."""
         from sfumato.privacy.accounting import calibrate
 
-        before = [c.mechanism for c in self._charges[: self._walked]]
-        return calibrate(mechanisms, epsilon=self.budget.epsilon, delta=self.budget.delta, spent=before)
+        spent = [charge.mechanism for charge in self._charges[: self._requested]]
+        return calibrate(mechanisms, epsilon=self.budget.epsilon, delta=self.budget.delta, spent=spent)
 
     def charge(self, mechanism: Mechanism, *, purpose: str = "") -> Charge:
-        """Pay for all rounds at once; what a killed run has paid already is not paid again.
+        """Pay for all rounds at once; what a killed run has already paid for is not charged again.
 
-        The purpose is that of the mechanism, unless another one is given.
+        The purpose is the mechanism's own, unless another one is given.
         """
         purpose = purpose or mechanism.purpose
         if not purpose:
             raise UsageError("Expected a purpose for a question, got none.", fix="say what it is asked for")
-        if self._walked < len(self._charges):
-            return self._walk_again(mechanism, purpose)
+        if self._requested < len(self._charges):
+            return self._recorded_charge(mechanism, purpose)
         if mechanism.noise_multiplier is None:
             raise UsageError(f"Expected a calibrated mechanism for {purpose!r}.", fix="call ledger.calibrate first")
-        self._afford([*(c.mechanism for c in self._charges), mechanism])
+        self._refuse_beyond_budget([*(charge.mechanism for charge in self._charges), mechanism])
         self._append({"record": "charge", "purpose": purpose, "mechanism": mechanism.to_dict()})
-        self._walked += 1
+        self._requested += 1
         return self._charges[-1]
 
-    def _afford(self, mechanisms: Sequence[Mechanism]) -> None:
+    def _refuse_beyond_budget(self, mechanisms: Sequence[Mechanism]) -> None:
         from sfumato.privacy.accounting import epsilon_pld, epsilon_rdp
 
-        # Renyi is a cheap upper bound: where it fits, the loss distributions need not be composed
+        # the Renyi bound is fast and never too small: if it is within the budget, nothing slower is needed
         if math.isinf(self.budget.epsilon) or epsilon_rdp(mechanisms, self.budget.delta) <= self.budget.epsilon:
             return
         total = epsilon_pld(mechanisms, self.budget.delta)
@@ -116,14 +116,15 @@ class Ledger:
                 fix="calibrate the mechanism to what is left, or ask for a larger epsilon",
             )
 
-    def _walk_again(self, mechanism: Mechanism, purpose: str) -> Charge:
-        old = self._charges[self._walked]
+    def _recorded_charge(self, mechanism: Mechanism, purpose: str) -> Charge:
+        """The next charge of the run that is resumed, which must be the requested one."""
+        old = self._charges[self._requested]
         if (old.mechanism.to_dict(), old.purpose) != (mechanism.to_dict(), purpose):
             raise UsageError(
                 f"Expected the resumed run to ask again for {old.purpose!r}, got {purpose!r} or other settings.",
                 fix="resume with the same command and software versions, or choose another --out",
             )
-        self._walked += 1
+        self._requested += 1
         return old
 
     def begin(self, charge: Charge, draws: int) -> None:
@@ -140,7 +141,7 @@ class Ledger:
         return charge.mechanism.rounds * charge.mechanism.draws - self._begun[charge.number]
 
     def assume(self, statement: str) -> None:
-        """Something that the guarantee rests on; it is printed in every certificate."""
+        """Record a statement that the guarantee depends on; it is printed in the certificate."""
         if statement not in self._assumptions:
             self._append({"record": "assume", "statement": statement})
 
@@ -156,7 +157,8 @@ class Ledger:
                 self._charges.append(Charge(len(self._charges), mechanism, str(record["purpose"])))
                 self._begun.append(0)
             case "begin":
-                number, draws = record["charge"], record["draws"]
+                number = record["charge"]
+                draws = record["draws"]
                 if not (type(number) is type(draws) is int and number >= 0 and draws >= 1):
                     raise ValueError(f"a mark of {draws} draws on charge {number}")
                 self._begun[number] += draws
@@ -183,11 +185,11 @@ class Ledger:
                 self._apply(record)
         except (KeyError, IndexError, TypeError, ValueError, UsageError) as error:
             raise journal.damaged(str(error)) from error
-        if torn and self._charges:  # the lost record may have been a mark, and so it counts as a full one
+        if torn and self._charges:  # the lost record may have marked draws as begun; the most it could mark is counted
             last = self._charges[-1]
             self._append({"record": "begin", "charge": last.number, "draws": last.mechanism.mark_block})
 
     def close(self) -> None:
-        """Let go of the file, so that another process may open it."""
+        """Close the file and release its lock, so that another process may open it."""
         if self._journal is not None:
             self._journal.close()

@@ -9,18 +9,18 @@ from typing import Any, ClassVar, Self
 
 from sfumato.errors import UsageError
 
-MOST_NOISE = 1e8  # a noise multiplier beyond it, in steps of the lattice, is more than a float64 can count
+MOST_NOISE = 1e8  # with a larger noise multiplier, a float64 could not hold every integer of the noise
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mechanism(ABC):
-    """A question, how often it is asked and how loud its noise is.
+    """A question, how often it is asked and how large its noise is.
 
     `noise_multiplier` is in units of the question's reach (what one record can change); it stays
     None until a ledger has calibrated it, and 0 means no noise and no guarantee. `share` says how
     the mechanisms of one plan divide the budget.
 
-    Guarantee: a description that the accountant could not read (zero rounds, a rate outside (0, 1],
+    Guarantee: a description that the accountant could not use (zero rounds, a rate outside (0, 1],
     noise that is negative, not finite or too large to be drawn) cannot be made.
     """
 
@@ -28,7 +28,7 @@ class Mechanism(ABC):
     rounds: int = 1
     noise_multiplier: float | None = None
     share: float = 1.0
-    purpose: str = ""  # what the question is asked for, as a phrase that anyone understands; it is published
+    purpose: str = ""  # what the question is asked for, in plain words; it is published
 
     def __post_init__(self) -> None:
         if not (isinstance(self.rounds, int) and 1 <= self.rounds <= 10**8):
@@ -80,7 +80,7 @@ class GaussianSum(Mechanism):
     """Each round: draw every record with rate `sampling`, bound its row, sum, add Gaussian noise.
 
     A round over all records is the mean of eight independent answers, each with sqrt(8) times the noise:
-    the same cost and the same law as one, but a crash loses an eighth of the precision, not the answer.
+    the same cost and the same distribution as one, but a crash loses an eighth of the precision, not the answer.
 
     Guarantee: a record that becomes nothing moves a round's sum by at most the bound, so a round is the
     Gaussian mechanism with this noise multiplier, Poisson-sampled at this rate.
@@ -115,7 +115,7 @@ class NoisyChoice(Mechanism):
     """Each round: every record gives each candidate a score in [0, bound]; the largest noisy total wins.
 
     Guarantee: scores only fall when a record becomes nothing, so the argmax under Gumbel noise of
-    scale noise_multiplier * bound is (1 / noise_multiplier)-DP; the totals themselves stay inside.
+    scale noise_multiplier * bound is (1 / noise_multiplier)-DP; the totals themselves are not released.
     """
 
     kind: ClassVar[str] = "noisy-choice"
@@ -138,7 +138,7 @@ class NoisyChoice(Mechanism):
 class ShardedAnswers(Mechanism):
     """`rounds` vectors in all, each answered by one of `shards` teachers, drawn afresh for every vector.
 
-    Guarantee: a record sits in one shard, so it can move a vector only when its teacher was drawn
+    Guarantee: a record is in one shard, so it can move a vector only when its teacher was drawn
     (rate 1/shards), and then by at most twice the bound; noise is noise_multiplier * 2 * bound.
     """
 

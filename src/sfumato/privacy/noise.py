@@ -19,8 +19,8 @@ from scipy.special import ndtri
 from sfumato.errors import EnvironmentProblem, UsageError
 
 LATTICE_BITS = 20  # answers lie on a public grid: the bound times 2^-20
-_CHUNK = 1 << 22  # numbers drawn at a time, so that memory stays flat
-_FARTHEST = 12  # standard deviations; two 53-bit inverses added up reach 11.7
+_CHUNK = 1 << 22  # numbers drawn at a time, so that memory does not grow
+_FARTHEST = 12  # standard deviations; the sum of two normals from 53 bits each is at most 11.7
 
 
 class Noise:
@@ -49,8 +49,8 @@ class Noise:
         """Rounded N(0, scale^2), as integers.
 
         Added to an integer, this is the exact Gaussian mechanism followed by rounding, so the float
-        attacks of Mironov (2012) and Jin et al. (2022) have nothing to hold on to. Two normals are added
-        so that no integer of the far tail is out of reach of a 53-bit inverse. A scale at which a float64 could
+        attacks of Mironov (2012) and Jin et al. (2022) do not apply. Two normals are added so that every
+        integer of the far tail can be drawn, although each normal comes from 53 bits. A scale at which a float64 could
         not hold every integer is refused: such noise would leave the last bits of a sum uncovered.
         """
         if not 0 <= scale * _FARTHEST < 2.0**53:
@@ -69,7 +69,7 @@ class Noise:
         return -np.log(-np.log(self._uniform(count)))
 
     def included(self, count: int, rate: float) -> NDArray[np.bool_]:
-        """Poisson sampling: each of `count` records is in with probability `rate`, on its own."""
+        """Poisson sampling: each of `count` records is included with probability `rate`, independently."""
         if rate >= 1:
             return np.ones(count, dtype=bool)
         return self._bits(count) < np.uint64(min(int(rate * 2.0**64), 2**64 - 1))
@@ -84,7 +84,7 @@ class Noise:
 
 
 class SeededNoise(Noise):
-    """Repeatable noise, for tests of determinism. Whoever knows the seed can take the noise off: NOT PRIVATE."""
+    """Repeatable noise, for tests of determinism. Whoever knows the seed can subtract the noise: NOT PRIVATE."""
 
     private = False
     source = "SEEDED, NOT PRIVATE"

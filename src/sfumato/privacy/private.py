@@ -51,7 +51,7 @@ class PrivateImages:
         noise: Noise | None = None,
         tape: Tape | None = None,
     ) -> Self:
-        """Take records into a private copy, or leave them to their crew; a killed run's answers are in `folder`."""
+        """Copy records into a vault, or leave them with their crew; `folder` has the answers of a killed run."""
         tape = tape or Tape(None if folder is None else folder / "tape")
         noise = noise or Noise()
         if isinstance(records, Crew):
@@ -64,7 +64,7 @@ class PrivateImages:
         return _bind(Query(self.spec, self.ledger, _pay(self.ledger, vault, mechanism, purpose), microbatch), vault)
 
     def mapped(self, feature: Callable[[Tensor], Tensor]) -> PrivateImages:
-        """The same records as a public map of one image (c, h, w) shows them; nothing comes out, so it is free."""
+        """Features of the same records by a public map of one image (c, h, w); nothing is released, so it is free."""
         vault = unlock(self)
         if vault.derived:
             raise UsageError("Expected images to map, got features.", fix="compose the two maps")
@@ -78,14 +78,14 @@ class PrivateImages:
         return choose(vault, self.ledger, _pay(self.ledger, vault, mechanism, purpose), score)
 
     def teach(self, mechanism: ShardedAnswers, *, purpose: str = "", model: TeacherModel) -> Teachers:
-        """Pay for all answers, then raise teachers on disjoint shards."""
+        """Pay for all answers, then set up teachers on disjoint shards."""
         from sfumato.privacy.teachers import Teachers
 
         vault = unlock(self)
         return _bind(Teachers(self.ledger, _pay(self.ledger, vault, mechanism, purpose), model), vault)
 
     def close(self) -> None:
-        """End all access, for ever; the working copy of the data is deleted."""
+        """End all access for good; the working copy of the data is deleted."""
         vault = _VAULTS.get(self)
         if vault is not None:
             vault.close()
@@ -108,7 +108,7 @@ def unlock(handle: object) -> Vault:
 
 
 def _pay(ledger: Ledger, vault: Vault, mechanism: Mechanism, purpose: str) -> Charge:
-    """Charge, and make sure that the ledger knows of every draw that is on the tape."""
+    """Charge, and check that the ledger counts every draw that is on the tape."""
     charge = ledger.charge(mechanism, purpose=purpose)
     if vault.tape.draws(charge.number) > mechanism.rounds * mechanism.draws - ledger.unbegun(charge):
         raise VerificationFailed(
@@ -119,7 +119,8 @@ def _pay(ledger: Ledger, vault: Vault, mechanism: Mechanism, purpose: str) -> Ch
 
 
 def _handle(handle: _P, vault: Vault, ledger: Ledger) -> _P:
-    handle.spec, handle.ledger = vault.spec, ledger
+    handle.spec = vault.spec
+    handle.ledger = ledger
     return _bind(handle, vault)
 
 
@@ -131,8 +132,8 @@ def _bind(handle: _Q, vault: Vault) -> _Q:
 class Query:
     """A sum that was paid for; one call is one round.
 
-    Guarantee: what comes out is the sum of the sampled records' rows, each bounded to `l2_bound`, plus
-    Gaussian noise of noise_multiplier * l2_bound, on a public lattice; nothing else of the data does.
+    Guarantee: what is returned is the sum of the sampled records' rows, each bounded to `l2_bound`, plus
+    Gaussian noise of noise_multiplier * l2_bound, on a public lattice, and nothing else that depends on the data.
     """
 
     __slots__ = ("__weakref__", "_asked", "_charge", "_granted", "_ledger", "_microbatch", "mechanism", "spec")
@@ -150,7 +151,7 @@ class Query:
 
     @property
     def rounds(self) -> int:
-        """How many rounds this run has in all; fewer than planned after a crash, whose lost rounds are spent."""
+        """How many rounds this run has in all; fewer than planned after a crash, because lost rounds stay charged."""
         left = self._ledger.unbegun(self._charge) + self._granted
         if self.mechanism.draws > 1:
             return self.mechanism.rounds

@@ -1,6 +1,6 @@
-"""Sums over shards as a map and a reduction on a Ray cluster: one task reads one shard once and returns its sum.
+"""Sums over shards by map and reduce on a Ray cluster: each task reads one shard once and returns its sum.
 
-Guarantee: every shard is in a sum once, however often its task was lost and run again; no noise is drawn on the way.
+Guarantee: every shard is counted once in a sum, however often its task was lost and run again; tasks draw no noise.
 """
 
 from __future__ import annotations
@@ -20,17 +20,19 @@ class RayCrew:
 
     def __init__(self, openers: Sequence[Opener], *, address: str | None = None, workers: int | None = None) -> None:
         self.spec, self.counts = spec_of_shards(openers)
-        self._openers, self._cluster = list(openers), Cluster(address=address, workers=workers)
+        self._openers = list(openers)
+        self._cluster = Cluster(address=address, workers=workers)
 
     def add_up(self, question: Question, included: Sequence[NDArray[np.bool_]]) -> NDArray[np.int64]:
-        ray, task = self._cluster.ray, self._cluster.task(_sum_of_one)
+        ray = self._cluster.ray
+        task = self._cluster.task(_sum_of_one)
         asked = ray.put(question)
         waiting = [
             task.remote(opener, asked, np.packbits(part), len(part))
             for opener, part in zip(self._openers, included, strict=True)
         ]
         total = np.zeros((), np.int64)
-        while waiting:  # added up as they come, so that memory does not grow with the shards
+        while waiting:  # each sum is added when it arrives, so that memory does not grow with the shards
             (done,), waiting = ray.wait(waiting, num_returns=1)
             try:
                 total = total + ray.get(done)

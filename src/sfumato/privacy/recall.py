@@ -1,7 +1,7 @@
-"""A finished run's answers without its data: what was answered once is answered again, and nothing else.
+"""A finished run's answers without its data: recorded questions get their recorded answers, others are refused.
 
-Guarantee: such a handle has no records and no noise, and its ledger cannot be added to; a question that is not
-on the tape in just this size is refused, nothing is charged or begun, and no file is altered.
+Guarantee: such a handle has no records and no noise, and nothing can be added to its ledger; a question whose answer
+is not on the tape, or has another size there, is refused; nothing is charged or begun, and no file is altered.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def _unanswered() -> VerificationFailed:
 
 
 class FinishedLedger(Ledger):
-    """What a run has paid, to be walked through again in the same order; read from its file, which stays as it is."""
+    """The charges of a finished run, to be requested again in the same order; its file is read and never altered."""
 
     def __init__(self, budget: Budget, path: Path) -> None:
         super().__init__(budget)
@@ -47,10 +47,10 @@ class FinishedLedger(Ledger):
     @property
     def finished(self) -> bool:
         """Whether something was paid for, and every draw of it begun."""
-        return bool(self._charges) and not any(map(self.unbegun, self._charges))
+        return bool(self._charges) and all(self.unbegun(charge) == 0 for charge in self._charges)
 
     def charge(self, mechanism: Mechanism, *, purpose: str = "") -> Charge:
-        if self._walked == len(self._charges):
+        if self._requested == len(self._charges):
             raise _unanswered()
         return super().charge(mechanism, purpose=purpose)
 
@@ -62,7 +62,7 @@ class FinishedLedger(Ledger):
 
 
 class _NoNoise(Noise):
-    """No randomness at all: an answer that needs some was not recorded."""
+    """No randomness: only an answer that was not recorded would need any, and it is refused."""
 
     def _bits(self, count: int) -> NDArray[np.uint64]:
         raise _unanswered()
@@ -99,5 +99,6 @@ class RecalledVault(Vault):
 def recalled_images(spec: Spec, ledger: FinishedLedger, tape: Tape) -> PrivateImages:
     """A handle like the one that a finished run's method had, which repeats the recorded answers."""
     handle = PrivateImages()
-    handle.spec, handle.ledger = spec, ledger
+    handle.spec = spec
+    handle.ledger = ledger
     return _bind(handle, RecalledVault(spec, tape))

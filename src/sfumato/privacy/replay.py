@@ -1,8 +1,8 @@
 """Record and replay: run on data, then on a neighbour with the same noisy answers; everything else must agree.
 
-Re:cord-play (PETS 2026) checks mechanisms this way; here the whole release is held to it. What it can catch:
-a question that moves further than it declared, control flow that depends on the data, and, by comparing the
-two releases byte by byte, anything that reached them around the mechanisms.
+Re:cord-play (PETS 2026) checks mechanisms this way; here the whole release is checked. It detects
+an answer that moves further than its declared reach, control flow that depends on the data, and, because the two
+releases are compared byte by byte, any private information in them that did not pass through a mechanism.
 """
 
 from __future__ import annotations
@@ -55,7 +55,8 @@ class _RecordingNoise(Noise):
 class _PlayingNoise(Noise):
     def __init__(self, recording: Recording) -> None:
         super().__init__()
-        self._recording, self._next = recording, 0
+        self._recording = recording
+        self._next = 0
 
     def _again(self, kind: str, count: int, fallback: NDArray[Any]) -> NDArray[Any]:
         recorded = self._recording.draws[self._next : self._next + 1]
@@ -88,7 +89,8 @@ class _RecordingTape(Tape):
 class _PlayingTape(Tape):
     def __init__(self, recording: Recording) -> None:
         super().__init__()
-        self._recording, self._next = recording, 0
+        self._recording = recording
+        self._next = 0
 
     def settle(self, charge: int, number: int, answer: Answer, *, exact: NDArray[np.int64], reach: float) -> Answer:
         recorded = self._recording.answers[self._next : self._next + 1]

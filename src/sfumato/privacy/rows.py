@@ -1,4 +1,4 @@
-"""Bounding and adding up: each record's row is clipped, put on a public lattice and summed as integers."""
+"""Bounding and summing: each record's row is clipped, put on a public lattice and summed as integers."""
 
 from __future__ import annotations
 
@@ -18,14 +18,19 @@ from sfumato.values import Spec
 if TYPE_CHECKING:
     from sfumato.privacy.vault import Vault
 
-ROW_BYTES = 1 << 26  # rows of one microbatch, so that memory does not grow with the data
-MARGIN = 1e-5  # norms and float32 products err by less than this, whatever the row
-BLOCK = 64  # squares added in float32: so few terms err by at most 64 / 2^24, so 2e-6 of a norm
-SMALLEST_BOUND, LARGEST_BOUND = 1e-9, 1e9  # within these, squares that underflow are far below MARGIN of the bound
+ROW_BYTES = 1 << 26  # of all rows in one microbatch, so that memory does not grow with the data
+MARGIN = 1e-5  # relative; the float32 errors of norms and products are smaller than this for every row
+BLOCK = 64  # squares added in float32; the relative error of so few terms is at most 64 / 2^24, 2e-6 of a norm
+# between these two, squares that underflow are far below MARGIN times the bound
+SMALLEST_BOUND = 1e-9
+LARGEST_BOUND = 1e9
 
 
 class Rows:
-    """What each record contributes: a row by its own image and label, and the block of the sum it goes to."""
+    """What each record contributes: a row, computed from its own image and label, and the block of the sum it is in.
+
+    `chosen` rows are votes: `of` returns the number of a block, and the record adds 1 to it.
+    """
 
     of: Callable[[Tensor, Tensor], Tensor]
     l2_bound: float
@@ -39,12 +44,12 @@ class Rows:
         self.__setstate__({"of": of, "l2_bound": l2_bound, "blocks": blocks, "chosen": chosen})
 
     def __getstate__(self) -> dict[str, Any]:
-        """Rows travel to workers without what can be made there."""
+        """What is sent to workers: everything but `mapped`, which each worker makes itself."""
         return {name: value for name, value in self.__dict__.items() if name != "mapped"}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__ |= state
-        # one image at a time, by construction: a row cannot depend on its neighbours
+        # vmap applies `of` to one image at a time, so a row cannot depend on other records
         self.mapped = torch.func.vmap(self.of, randomness="different")
 
     def shape(self, spec: Spec) -> torch.Size:
@@ -60,8 +65,12 @@ class Rows:
     def add_to(self, total: Tensor, images: Tensor, labels: Tensor, present: Tensor, *, clip: bool) -> None:
         """Add the rows of a microbatch, as whole numbers on the lattice; total is (blocks, width)."""
         made = self.mapped(images, labels)
-        blocks = made.long() if self.chosen else labels if self.blocks > 1 else torch.zeros_like(labels)
-        values = torch.ones(len(labels), 1) if self.chosen else made.reshape(len(labels), -1).float()
+        if self.chosen:
+            blocks = made.long()
+            values = torch.ones(len(labels), 1)
+        else:
+            blocks = labels if self.blocks > 1 else torch.zeros_like(labels)
+            values = made.reshape(len(labels), -1).float()
         inside = present & (blocks >= 0) & (blocks < self.blocks)
         on_lattice = bound_rows(values, inside, self.l2_bound, clip=clip)
         if self.blocks == 1:
@@ -73,7 +82,7 @@ class Rows:
 def exact_sum(
     vault: Vault, rows: Rows, included: NDArray[np.bool_], *, clip: bool, microbatch: int | None
 ) -> NDArray[np.int64]:
-    """The sum of the included records' rows on the lattice, flattened; exact, so its order does not matter.
+    """The sum of the included records' rows on the lattice, flattened; exact, whatever the order of the records.
 
     Guarantee: taking one record away moves the result by at most 2^LATTICE_BITS in L2, whatever the
     record, the microbatch and the other records are; a row that is not finite counts as nothing.
@@ -81,10 +90,11 @@ def exact_sum(
     width = rows.shape(vault.spec).numel() // rows.blocks
     step = microbatch or rows.microbatch(width)
     total = torch.zeros(rows.blocks, width, dtype=torch.float64)
-    chosen = np.flatnonzero(included)
+    numbers = np.flatnonzero(included)
     with torch.no_grad():
-        for start in range(0, len(chosen), step):
-            rows.add_to(total, *vault.batch(chosen[start : start + step]), clip=clip)
+        for start in range(0, len(numbers), step):
+            images, labels, present = vault.batch(numbers[start : start + step])
+            rows.add_to(total, images, labels, present, clip=clip)
     return total.round().to(torch.int64).flatten().numpy()
 
 
@@ -97,13 +107,13 @@ def check_bound(l2_bound: float) -> None:
 
 
 def row_norms(rows: Tensor) -> Tensor:
-    """The L2 norm of each row in float64, right to 2e-6 of it for rows of any width; inf where squares overflow.
+    """The L2 norm of each row in float64, to within 2e-6 of itself at any width; inf where squares overflow.
 
-    One float32 sum over a wide row comes out too small, by 0.65 % for a hostile row of four million values.
+    One float32 sum over a wide row would be too small, by 0.65 % for a hostile row of four million values.
     """
-    whole = rows.shape[1] // BLOCK * BLOCK
-    blocks = torch.linalg.vector_norm(rows[:, :whole].reshape(len(rows), whole // BLOCK, BLOCK), dim=2)
-    rest = torch.linalg.vector_norm(rows[:, whole:], dim=1)
+    in_blocks = rows.shape[1] // BLOCK * BLOCK  # values that fill whole blocks
+    blocks = torch.linalg.vector_norm(rows[:, :in_blocks].reshape(len(rows), in_blocks // BLOCK, BLOCK), dim=2)
+    rest = torch.linalg.vector_norm(rows[:, in_blocks:], dim=1)
     norms: Tensor = (blocks.double().square().sum(1) + rest.double().square()).sqrt()
     return norms
 
@@ -113,8 +123,9 @@ def bound_rows(rows: Tensor, present: Tensor, l2_bound: float, *, clip: bool) ->
     norms = row_norms(rows)
     counts = present & torch.isfinite(norms)
     scale = torch.full_like(norms, 1 / l2_bound)
-    if clip:  # rounding may lengthen a row by half a step in every coordinate, so it is cut that much shorter
+    if clip:  # rounding may lengthen a row by half a step in every coordinate, so the bound is reduced by that much
         longest = 1 - math.sqrt(rows.shape[1]) * 2.0 ** -(LATTICE_BITS + 1) - MARGIN
         scale = torch.minimum(scale * longest, longest / norms)
     rows = torch.where(counts[:, None], rows, 0.0)
-    return rows.mul_(torch.where(counts, scale, 0.0).float()[:, None] * 2.0**LATTICE_BITS).round_()
+    factors = torch.where(counts, scale, 0.0).float()[:, None] * 2.0**LATTICE_BITS
+    return rows.mul_(factors).round_()

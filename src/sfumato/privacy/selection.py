@@ -16,9 +16,9 @@ from sfumato.privacy.vault import Vault
 
 
 def choose(vault: Vault, ledger: Ledger, charge: Charge, score: object) -> int:
-    """The candidate with the largest noisy total score; the totals stay here.
+    """The candidate with the largest noisy total score; the totals are not released.
 
-    A choice that a crash has swallowed falls to the first candidate, which is a public default.
+    If a crash lost the answer after its draw had begun, the first candidate is returned, which is a public default.
 
     Guarantee: a record adds a number in [0, 1] to each candidate's total whatever `score` returns, so
     the choice is (1 / noise_multiplier)-DP.
@@ -33,23 +33,28 @@ def choose(vault: Vault, ledger: Ledger, charge: Charge, score: object) -> int:
         totals = _totals(vault, Rows(score, 1.0), mechanism.candidates)  # type: ignore[arg-type]
         ledger.begin(charge, 1)
         scale = (mechanism.noise_multiplier or 0.0) * 2.0**LATTICE_BITS
-        best = int(np.argmax(totals + scale * vault.noise.gumbel(mechanism.candidates)))
+        noisy = totals + scale * vault.noise.gumbel(mechanism.candidates)
+        best = int(np.argmax(noisy))
         reach = 2.0**LATTICE_BITS * mechanism.candidates**0.5  # each total moves by one unit at most
-        answer = vault.tape.settle(charge.number, 0, Answer(np.array([best]), 1), exact=totals[None], reach=reach)
+        chosen = Answer(np.array([best]), 1)
+        answer = vault.tape.settle(charge.number, 0, chosen, exact=totals[None], reach=reach)
     return int(answer.total[0])
 
 
 def _totals(vault: Vault, rows: Rows, candidates: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    if rows.shape(vault.spec).numel() != candidates:
-        raise UsageError(f"Expected {candidates} scores for a record, got {rows.shape(vault.spec).numel()}.")
+    scores = rows.shape(vault.spec).numel()
+    if scores != candidates:
+        raise UsageError(f"Expected {candidates} scores for a record, got {scores}.")
     totals = torch.zeros(candidates, dtype=torch.float64)
     for start in range(0, vault.spec.count, 1024):
-        pixels, labels, present = vault.batch(np.arange(start, min(start + 1024, vault.spec.count)))
+        numbers = np.arange(start, min(start + 1024, vault.spec.count))
+        pixels, labels, present = vault.batch(numbers)
         totals += _unit_scores(rows.mapped(pixels, labels), present).sum(0, dtype=torch.float64)
     return totals.to(torch.int64).numpy()
 
 
 def _unit_scores(scores: Tensor, present: Tensor) -> Tensor:
-    """Scores in [0, 1] as integers on the lattice; what is not finite, and who is absent, scores nothing."""
+    """Scores in [0, 1] as integers on the lattice; all zero for a record that is absent or not finite."""
     counts = present & torch.isfinite(scores).all(1)
-    return torch.where(counts[:, None], scores.clamp(0, 1), 0.0).mul(2.0**LATTICE_BITS).round()
+    bounded = torch.where(counts[:, None], scores.clamp(0, 1), 0.0)
+    return bounded.mul(2.0**LATTICE_BITS).round()

@@ -1,7 +1,7 @@
-"""Private records that lie in several places: workers sum over them, and noise is added once, where the ledger is.
+"""Private records in several places: workers sum over them, and the driver, which has the ledger, adds noise once.
 
 Guarantee: workers send exact sums on the lattice to the driver and nowhere else; the ledger, the tape, the sampling
-and the one draw of noise are the driver's, so that a lost worker costs time and never privacy.
+and the one draw of noise belong to the driver, so that a lost worker costs time and never privacy.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Question:
 
 @runtime_checkable
 class Crew(Protocol):
-    """Workers with the way to their shards."""
+    """Workers that can open their shards."""
 
     spec: Spec  # of all shards together
     counts: tuple[int, ...]  # how many records each of them has
@@ -52,7 +52,7 @@ class Crew(Protocol):
         """The sum of all shards' exact sums; `included` has one array for each shard."""
 
     def close(self) -> None:
-        """Let the workers go."""
+        """End the workers."""
 
 
 def spec_of_shards(openers: Sequence[Opener]) -> tuple[Spec, tuple[int, ...]]:
@@ -90,7 +90,8 @@ class _Chunk:
     name = "chunk"
 
     def __init__(self, pixels: Array, labels: Array, spec: Spec) -> None:
-        self.spec, self._records = replace(spec, count=len(labels)), (pixels, labels)
+        self.spec = replace(spec, count=len(labels))
+        self._records = (pixels, labels)
 
     def chunks(self) -> Iterator[tuple[Array, Array]]:
         yield self._records

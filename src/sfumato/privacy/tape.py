@@ -1,4 +1,4 @@
-"""The tape: noisy answers as they were given, kept lab-side so that a killed run resumes without asking twice.
+"""The tape: the noisy answers of a run, kept in the lab so that a killed run resumes without asking twice.
 
 Guarantee: only answers whose noise was paid for and added are written; exact sums never are.
 """
@@ -25,15 +25,15 @@ class Answer(NamedTuple):
 
 
 class Tape:
-    """Answers by charge and round, in a folder, or in memory where there is none."""
+    """Answers by charge and round, in a folder, or in memory if no folder is given."""
 
     def __init__(self, folder: Path | None = None) -> None:
         self._folder = folder
-        self._answers: dict[tuple[int, int], Answer] = {}  # only where there is no folder
+        self._answers: dict[tuple[int, int], Answer] = {}  # used only if there is no folder
         self._draws: dict[tuple[int, int], int] = {}
         if folder is not None:
             folder.mkdir(mode=0o700, exist_ok=True)
-            # read once to the end, so that damage is found before anything is spent
+            # every file is read in full here, so that damage is found before anything is spent
             self._draws = {_key(path): _load(path).draws for path in sorted(folder.glob("*.npz"))}
 
     def recall(self, charge: int, number: int) -> Answer | None:
@@ -46,14 +46,14 @@ class Tape:
         return sum(key[0] == charge for key in self._draws)
 
     def draws(self, charge: int) -> int:
-        """How many draws of noise the answers of a charge hold; a ledger with fewer begun is an old one."""
+        """How many draws of noise the answers of a charge contain; a ledger with fewer draws begun is outdated."""
         return sum(draws for key, draws in self._draws.items() if key[0] == charge)
 
     def settle(self, charge: int, number: int, answer: Answer, *, exact: NDArray[np.int64], reach: float) -> Answer:
-        """Keep an answer and hand it on.
+        """Store an answer and return it.
 
         `exact` (vectors, values) and `reach`, how far one record may move a vector in L2, are for the
-        replay tool, which checks one against the other; here they are dropped.
+        replay tool, which compares them; they are not stored here.
         """
         self._draws[charge, number] = answer.draws
         if self._folder is None:
@@ -69,8 +69,10 @@ def _path(folder: Path, charge: int, number: int) -> Path:
 
 def _save(path: Path, answer: Answer) -> None:
     packed = io.BytesIO()
-    small = np.abs(answer.total).max(initial=0) < 2**31  # half the disk, and most answers are
-    np.savez(packed, total=answer.total.astype(np.int32) if small else answer.total, draws=np.int64(answer.draws))
+    total = answer.total
+    if np.abs(total).max(initial=0) < 2**31:  # true of most answers, and int32 takes half the disk space
+        total = total.astype(np.int32)
+    np.savez(packed, total=total, draws=np.int64(answer.draws))
     try:
         write_whole(path, packed.getvalue(), durable=True)
     except OSError as error:
@@ -88,8 +90,10 @@ def _key(path: Path) -> tuple[int, int]:
 
 def _load(path: Path) -> Answer:
     try:
-        with path.open("rb") as file, np.load(io.BytesIO(file.read()), allow_pickle=False) as packed:
-            answer = Answer(packed["total"].astype(np.int64, casting="safe"), int(packed["draws"]))
+        contents = io.BytesIO(path.read_bytes())
+        with np.load(contents, allow_pickle=False) as packed:
+            total = packed["total"].astype(np.int64, casting="safe")
+            answer = Answer(total, int(packed["draws"]))
         if answer.draws < 1:
             raise ValueError("an answer without noise")
     except (OSError, EOFError, ValueError, KeyError, TypeError, zipfile.BadZipFile) as error:

@@ -1,8 +1,8 @@
-"""Models on disjoint shards that never leave; each query is answered by one of them, noisily.
+"""Models on disjoint shards, which are never released; each query is answered by one of them, with noise.
 
-Guarantee: a record reaches one teacher only; every answer comes from a teacher drawn afresh and on its own,
-is bounded as one vector and gets its own noise; which teacher answered stays secret. (Routing a whole batch
-through one teacher, as GS-WGAN does, or adding a second network uncounted, as DPAC does, would break the sum.)
+Guarantee: a record is used by one teacher only; every answer comes from a teacher that was drawn for it independently,
+is bounded as one vector and gets its own noise; which teacher answered is not released. (Accounting would be wrong if
+one teacher answered a whole batch, as in GS-WGAN, or if a second network's answers were not counted, as in DPAC.)
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from sfumato.privacy.rows import bound_rows, check_bound
 from sfumato.privacy.tape import Answer
 
 State = dict[str, Tensor]
-# what teachers know stays here: a handle that a method holds has no attribute with it
+# the teachers' private states are kept in this module, so that the handle that a method gets has no attribute with them
 _STATES: WeakKeyDictionary[Any, State] = WeakKeyDictionary()
 _SHARDS: WeakKeyDictionary[Any, Tensor] = WeakKeyDictionary()
 
@@ -33,7 +33,7 @@ class TeacherModel(Protocol):
     """One teacher as three pure functions; vmap runs them for all teachers, so that no teacher sees another's data."""
 
     def begin(self, number: int) -> State:
-        """The state before anything was learnt: public, may depend on the teacher's number."""
+        """The state before training: public, may depend on the teacher's number."""
 
     def learn(self, state: State, images: Tensor, labels: Tensor, present: Tensor, public: Tensor) -> State:
         """One training step on one shard; `public` is the same for all (for instance generated images)."""
@@ -43,7 +43,7 @@ class TeacherModel(Protocol):
 
 
 class Teachers:
-    """The teachers of one charge. All take the same training steps, so that being drawn changes none of them."""
+    """The teachers of one charge. All take the same training steps, so that none depends on which were drawn."""
 
     __slots__ = ("__weakref__", "_asked", "_charge", "_ledger", "_model", "mechanism")
 
@@ -55,13 +55,13 @@ class Teachers:
         self._model = model
         self._asked = 0
         self.mechanism = charge.mechanism
-        begun = [model.begin(number) for number in range(self.mechanism.shards)]
-        _STATES[self] = {name: torch.stack([state[name] for state in begun]) for name in begun[0]}
+        initial = [model.begin(number) for number in range(self.mechanism.shards)]
+        _STATES[self] = {name: torch.stack([state[name] for state in initial]) for name in initial[0]}
 
     def learn(self, public: Tensor) -> None:
         """One training step for every teacher, each on its own shard."""
         vault = unlock(self)
-        if vault.empty:  # the answers that this step led to are on the tape
+        if vault.empty:  # no training is needed: the teachers' answers are on the tape
             return
         if self not in _SHARDS:
             _SHARDS[self] = _deal(vault.noise.permutation(vault.spec.count), self.mechanism.shards)
@@ -69,11 +69,11 @@ class Teachers:
         training_step = vmap(self._model.learn, in_dims=(0, 0, 0, 0, None), randomness="different")
         pixels, labels, present = vault.batch(shards.clamp(min=0).flatten().numpy())
         present &= (shards >= 0).flatten()
-        pixels[~present] = 0  # an empty place must not show a record of another shard
+        pixels[~present] = 0  # padding must not contain a record of another shard
         labels[~present] = 0
-        parts = [part.reshape(*shards.shape, *part.shape[1:]) for part in (pixels, labels, present)]
-        learnt = training_step(_STATES[self], parts[0], parts[1], parts[2], public)
-        _STATES[self] = {name: value.detach() for name, value in learnt.items()}
+        pixels, labels, present = (part.reshape(*shards.shape, *part.shape[1:]) for part in (pixels, labels, present))
+        trained = training_step(_STATES[self], pixels, labels, present, public)
+        _STATES[self] = {name: value.detach() for name, value in trained.items()}
 
     def __call__(self, queries: Tensor, *, l2_bound: float) -> Tensor:
         """A noisy answer for each query: (queries, *answer)."""
@@ -82,27 +82,30 @@ class Teachers:
         number = self._asked
         self._asked += 1
         answer = vault.tape.recall(self._charge.number, number)
-        drawn = torch.zeros(len(queries), dtype=torch.int64)  # for a recorded answer: any teacher shows its shape
+        drawn = torch.zeros(len(queries), dtype=torch.int64)  # for a recorded answer, any teacher gives the shape
         if answer is None:
             drawn = torch.from_numpy(vault.noise.drawn_shards(len(queries), self.mechanism.shards))
-        vectors = vmap(self._model.answer)({name: value[drawn] for name, value in _STATES[self].items()}, queries)
+        states = {name: value[drawn] for name, value in _STATES[self].items()}  # of the drawn teachers
+        vectors = vmap(self._model.answer)(states, queries)
         if answer is None:
             for start in range(0, len(queries), self.mechanism.mark_block):
                 self._ledger.begin(self._charge, min(self.mechanism.mark_block, len(queries) - start))
             noise_multiplier = self.mechanism.noise_multiplier or 0.0
             everyone = torch.ones(len(queries), dtype=torch.bool)
-            exact = bound_rows(vectors.flatten(1), everyone, l2_bound, clip=noise_multiplier > 0).long().numpy()
+            bounded = bound_rows(vectors.flatten(1), everyone, l2_bound, clip=noise_multiplier > 0)
+            exact = bounded.long().numpy()
             reach = 2 * 2.0**LATTICE_BITS  # two bounded vectors differ by at most twice the bound
             noisy = exact.ravel() + vault.noise.lattice_gaussian(exact.size, noise_multiplier * reach)
             fresh = Answer(noisy, len(queries))
             answer = vault.tape.settle(self._charge.number, number, fresh, exact=exact, reach=reach)
         if answer.total.size != vectors.numel():
             raise VerificationFailed("A recorded answer has another size than the question.", fix="use another --out")
-        return torch.from_numpy(answer.total).double().mul(l2_bound * 2.0**-LATTICE_BITS).reshape(vectors.shape)
+        noisy_vectors = torch.from_numpy(answer.total).double().mul(l2_bound * 2.0**-LATTICE_BITS)
+        return noisy_vectors.reshape(vectors.shape)
 
 
 def _deal(order: np.ndarray[tuple[int], np.dtype[np.int64]], shards: int) -> Tensor:
-    """The records in turn to the shards: (shards, size), -1 where a shard has one record less."""
+    """The record numbers of each shard, dealt round robin: (shards, size), -1 where a shard has one record less."""
     size = -(-len(order) // shards)
     padded = np.full(shards * size, -1, np.int64)
     padded[: len(order)] = order

@@ -1,4 +1,4 @@
-"""The private records themselves, and what answers are made with: reached by this package alone."""
+"""The private records, with the noise and the tape that answers need; only this package can reach them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from sfumato.values import Source, Spec
 
 Array = NDArray[Any]
 _STEP = 512  # records at a time when features are computed
-_TOUCHED = 1 << 26  # bytes of a file that may stay mapped in; faulting pages in again is slow
+_TOUCHED = 1 << 26  # bytes of a file that may stay mapped; reading a page again is slow
 
 
 class Records:
@@ -35,12 +35,13 @@ class Records:
         self._file = file
         self._mapped: mmap.mmap | None = None
         self._touched = 0
-        self._shape, self._kind = shape, np.dtype(kind)
+        self._shape = shape
+        self._kind = np.dtype(kind)
         self.values: Array = np.zeros(shape if file is None else 0, kind)
 
     @contextlib.contextmanager
     def writer(self) -> Iterator[Callable[[Array, int], Any]]:
-        """A function that writes records from a place on, in order; when it is done they can be read."""
+        """A function that writes records, in order, at a start index; when the context ends they can be read."""
         if self._file is None:
             yield lambda values, start: self.values.__setitem__(slice(start, start + len(values)), values)
             return
@@ -64,17 +65,18 @@ class Records:
         taken = torch.from_numpy(np.ascontiguousarray(self.values[chosen]))
         self._touched += len(chosen) * max(mmap.PAGESIZE, taken.nbytes // max(len(chosen), 1))
         if self._mapped is not None and self._touched > _TOUCHED:
-            self._mapped.madvise(mmap.MADV_DONTNEED)  # or the pages we have read would count as our memory
+            self._mapped.madvise(mmap.MADV_DONTNEED)  # otherwise pages that were read count as this process's memory
             self._touched = 0
         return taken
 
     def close(self) -> None:
-        self.values, self._mapped = np.zeros(0, self._kind), None
+        self.values = np.zeros(0, self._kind)
+        self._mapped = None
 
 
 def _nameless(path: Path) -> io.BufferedRandom:
     """A new file without a name, so that the system deletes it when this process ends, however it ends."""
-    path.unlink(missing_ok=True)  # releases before this rule left theirs behind when they were killed
+    path.unlink(missing_ok=True)  # older versions left a named file behind when they were killed
     handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
     path.unlink()
     return os.fdopen(handle, "w+b")
@@ -87,7 +89,7 @@ class Vault:
     process is killed.
     """
 
-    empty: ClassVar[bool] = False  # without records: all that can be had is on the tape
+    empty: ClassVar[bool] = False  # True without records: then only recorded answers can be given
     derived: bool = False  # features, not images
 
     def __init__(self, source: Source, *, folder: Path | None, noise: Noise, tape: Tape) -> None:
@@ -103,7 +105,7 @@ class Vault:
         try:
             self._fill(source)
         except BaseException:
-            self.close()  # half a working copy must not stay behind
+            self.close()  # an incomplete working copy must not stay on disk
             raise
         self.present = (self.labels >= 0) & (self.labels < len(self.spec.classes))
 
@@ -143,14 +145,15 @@ class Vault:
 
     def close(self) -> None:
         self.closed = True
-        self.labels, self.present = np.zeros(0, np.int64), np.zeros(0, bool)
+        self.labels = np.zeros(0, np.int64)
+        self.present = np.zeros(0, bool)
         self._records.close()
         for derived in self._derived:
             derived.close()
 
 
 def spec_of_features(spec: Spec, mapped: Callable[[Tensor], Tensor]) -> Spec:
-    """What a map makes of images, found on a blank one, so that it does not depend on the data."""
+    """The spec of the features, found on a blank image, so that it does not depend on the data."""
     with torch.no_grad():
         shape = mapped(torch.zeros(1, *spec.shape)).shape[1:]
     if len(shape) != 3:
@@ -159,7 +162,7 @@ def spec_of_features(spec: Spec, mapped: Callable[[Tensor], Tensor]) -> Spec:
 
 
 class DerivedVault(Vault):
-    """The same records as a public map of one image shows them; computed when first needed, and then kept.
+    """Features of the same records by a public map of one image; computed when first needed, then kept.
 
     Guarantee: a derived record depends on its own image alone, and is gone when the vault is closed.
     """
@@ -167,7 +170,7 @@ class DerivedVault(Vault):
     derived = True
 
     def __init__(self, parent: Vault, feature: Callable[[Tensor], Tensor], number: int) -> None:
-        # one image at a time, by construction, as for rows
+        # vmap applies the map to one image at a time, as for rows
         self._map = torch.func.vmap(feature)
         self.spec = spec_of_features(parent.spec, self._map)
         self.closed = False

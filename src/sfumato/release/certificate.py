@@ -38,7 +38,7 @@ _VERSION = r"[0-9]{1,6}(\.[0-9]{1,6}){0,5}((a|b|rc|\.post|\.dev)[0-9]{1,6}){0,3}
 
 
 def _known(texts: Collection[str]) -> AfterValidator:
-    """One of these texts and no other: whoever reads a certificate takes them for ours."""
+    """One of these texts and no other, because readers of a certificate take them for Sfumato's own words."""
 
     def check(text: str) -> str:
         if text not in texts:
@@ -49,7 +49,7 @@ def _known(texts: Collection[str]) -> AfterValidator:
 
 
 class _Closed(BaseModel):
-    """Frozen, and an unknown field is an error: nothing can travel that nobody has thought about."""
+    """Frozen, and an unknown field is an error, so that a certificate contains nothing unforeseen."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
@@ -137,7 +137,7 @@ class Method(_Closed):
 
 
 class NoiseSource(_Closed):
-    """Where the randomness came from; private means that nobody can draw it again."""
+    """Where the randomness came from; private means that nobody can reproduce it."""
 
     source: Annotated[str, _known(tuple(statements.NOISE_SOURCES))]
     private: bool
@@ -159,7 +159,7 @@ class Samples(_Closed):
 
     @model_serializer(mode="wrap")
     def _as_before_transfer(self, plain: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Without a transfer set nothing is said of one, so that older releases keep their one canonical form."""
+        """Leave `transfer` out where it is zero, so that older releases keep their one canonical form."""
         values: dict[str, Any] = plain(self)
         if not self.transfer:
             values.pop("transfer", None)
@@ -210,7 +210,7 @@ def parse_certificate(text: bytes, *, where: object = "certificate.json") -> Cer
     if len(text) > LARGEST:
         raise _refused(f"Expected a certificate of at most {LARGEST} bytes, got {len(text)}.", where)
     try:
-        # The schema's own parser keeps the last of two equal keys, and readers differ there.
+        # of two equal keys the schema's parser keeps the last, and other readers may keep the first
         json.loads(text.decode("utf-8"), object_pairs_hook=_unique, parse_constant=_no_constant)
     except RecursionError:
         raise _refused("Expected plain JSON in the certificate, got deep nesting.", where) from None

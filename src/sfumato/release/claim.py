@@ -17,19 +17,19 @@ from sfumato.release.contents import attempt
 from sfumato.release.recount import recount
 from sfumato.release.verdict import Check
 
-SAME = 1e-6  # one version of one accountant repeats itself within this, relatively, on every machine
-SMALL = 1e-9  # below such a delta rounding in its Fourier transforms weighs more
-DRIFT = 1e-3  # versions of one accountant may differ by this much, relatively
-SECOND = 0.01  # the second accountant is on the safe side by up to this much
-TINY = 1e-12  # a delta understated by less is no news
-_HOPELESS = 1.5  # a claim further off than this is not worth the first accountant's time and memory
+SAME = 1e-6  # relative difference of one version of one accountant between machines, at most
+SMALL = 1e-9  # below such a delta, rounding in the accountant's Fourier transforms matters more
+DRIFT = 1e-3  # relative difference between versions of one accountant, at most
+SECOND = 0.01  # the second accountant overestimates by up to this much
+TINY = 1e-12  # a delta that is understated by less than this is accepted
+_FAR_OFF = 1.5  # if the second accountant finds this many times the claim, the slower first one is not run
 
 
 def rounded_up(value: float, digits: int = 4) -> float:
     """To so many significant digits: what is guaranteed may be shown weaker than it is, not stronger.
 
-    Most epsilons lie a hair below a round budget. So what is above a round number by less than an accountant can
-    repeat is taken for that number; else a change that nobody notices would show as one of the last digit.
+    Most epsilons are slightly below a round budget. A value that exceeds a round number by less than the accountant's
+    own repeatability is rounded to that number; otherwise a negligible change would change the last digit.
     """
     exact = Decimal(repr(value)) * (1 - 2 * Decimal(repr(SAME)))
     return float(exact.quantize(Decimal(1).scaleb(exact.adjusted() - digits + 1), ROUND_CEILING))
@@ -44,7 +44,8 @@ class Claim:
     """
 
     def __init__(self, certificate: Certificate) -> None:
-        self._certificate, self._guarantee = certificate, certificate.guarantee
+        self._certificate = certificate
+        self._guarantee = certificate.guarantee
         self._asked = [m.described() for m in certificate.mechanisms]
         self._claimed = self._guarantee.epsilon or 0.0
         self._second = math.inf  # decides whether the first accountant is asked
@@ -64,7 +65,7 @@ class Claim:
         if any(not m["noise_multiplier"] for m in self._asked):  # `noise` has failed: nothing can be counted
             return [*checks, Check("epsilon", False, "not counted: a mechanism without noise has no epsilon")]
         checks.append(attempt("second accountant", self._recount))
-        if not self._second <= _HOPELESS * self._claimed + 0.1:
+        if not self._second <= _FAR_OFF * self._claimed + 0.1:
             return [*checks, Check("epsilon", False, "far below the second accountant's; the first was not asked")]
         return [
             *checks,
@@ -91,7 +92,8 @@ class Claim:
     def _renyi(self) -> str | list[str]:
         from sfumato.privacy import epsilon_rdp
 
-        claimed, counted = self._guarantee.epsilon_rdp, epsilon_rdp(self._mechanisms(), self._guarantee.delta)
+        claimed = self._guarantee.epsilon_rdp
+        counted = epsilon_rdp(self._mechanisms(), self._guarantee.delta)
         if claimed is None or not self._agree(claimed, counted):
             return [f"the Renyi bound is {counted:.7g} where {claimed} is claimed"]
         self.epsilon_rdp = rounded_up(counted)
@@ -119,7 +121,7 @@ class Claim:
     def _agree(self, claimed: float, counted: float) -> bool:
         """Whether a claim is what was counted, as nearly as this accountant repeats itself."""
         repeats = self._guarantee.accounting_version == version("dp-accounting") and self._guarantee.delta >= SMALL
-        # an infinite count is no agreement, although no distance from it is above its tolerance
+        # an infinite count never agrees, although its tolerance would be infinite too
         return math.isfinite(counted) and abs(claimed - counted) <= (SAME if repeats else DRIFT) * counted
 
 
@@ -143,19 +145,21 @@ def _noise(certificate: Certificate) -> str | list[str]:
 
 
 def _budget(certificate: Certificate) -> str | list[str]:
-    budget, guarantee = certificate.budget, certificate.guarantee
+    budget = certificate.budget
+    guarantee = certificate.guarantee
     problems = []
     if budget.epsilon is None or guarantee.epsilon is None:
         problems.append("epsilon without limit")
     elif guarantee.epsilon > budget.epsilon * (1 + 1e-6):
         problems.append(f"epsilon {guarantee.epsilon:.6g} is above the budget of {budget.epsilon:.6g}")
-    if guarantee.delta != budget.delta:  # it is chosen and not counted, so the two are the same number
+    if guarantee.delta != budget.delta:  # delta is chosen and not computed, so the two must be equal
         problems.append(f"delta {guarantee.delta:.7g} is not that of the budget, {budget.delta:.7g}")
     return problems or "the claim is within the budget that is stated"
 
 
 def _delta(certificate: Certificate) -> str | list[str]:
-    delta, count = certificate.guarantee.delta, certificate.public.count
+    delta = certificate.guarantee.delta
+    count = certificate.public.count
     if delta * count >= 1:
         return [f"delta {delta:.3g} is not below 1/{count}: it would allow publishing whole records"]
     return f"{rounded_up(delta, 3):.3g}, below one over the number of records that is stated"

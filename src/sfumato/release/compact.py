@@ -1,4 +1,4 @@
-"""Read a structure in Thrift's compact protocol, as Parquet footers and page headers are, and stop at a limit."""
+"""Read Thrift's compact protocol, which Parquet footers and page headers use, up to a limit of values."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ _DEPTH = 12  # structures in structures; Parquet has fewer
 
 
 class Compact:
-    """A place in some bytes; whatever no writer of ours makes is refused, so that no two readers can differ on it."""
+    """A reader of bytes. What our writer never makes is refused, so that no two readers can disagree on it."""
 
     def __init__(self, data: bytes, *, most: int) -> None:
-        self._data, self._left = data, most
+        self._data = data
+        self._left = most  # values that may still be read
         self.at = 0
 
     def struct(self, depth: int = 0) -> dict[int, Any]:
@@ -53,7 +54,7 @@ class Compact:
             size = self._unsigned()
         if kind in (_TRUE, _FALSE):
             kind = _BYTE  # in a list, each takes a byte
-        self._count(size)  # before the first is read: a reader in C++ makes room for all of them at once
+        self._count(size)  # before the first is read, because pyarrow allocates memory for all of them at once
         return [self._list(depth + 1) if kind == _LIST else self._value(kind, depth) for _ in range(size)]
 
     def _integer(self) -> int:

@@ -23,7 +23,7 @@ _SEVERAL = 3  # problems named in one detail
 
 
 def attempt(name: str, question: Callable[[], str | list[str]]) -> Check:
-    """Ask; problems or any error make a failed check, so that the other checks still run."""
+    """Run a check; problems or any error make it a failed one, so that the other checks still run."""
     try:
         answer = question()
     except SfumatoError as error:
@@ -74,7 +74,7 @@ def _preview(folder: Path) -> str | list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Subset:
-    """What a certificate says of one folder of shards; the images of the classes are told apart by no prefix."""
+    """What a certificate says of one folder of shards; its checks have a prefix, except those of class images."""
 
     name: str
     count: int
@@ -92,15 +92,10 @@ def check_table(folder: Path, certificate: Certificate) -> list[Check]:
     there = any(name.startswith(f"{layout.TRANSFER}/") for name, _ in entries(folder))
     if samples.transfer:
         subsets.append(Subset(layout.TRANSFER, samples.transfer, True))
-    checks = (
-        []
-        if samples.transfer or not there
-        else [
-            Check(
-                "transfer", False, f"there are files in {layout.TRANSFER}/, where the certificate states no such images"
-            )
-        ]
-    )
+    checks: list[Check] = []
+    if there and not samples.transfer:
+        detail = f"there are files in {layout.TRANSFER}/, where the certificate states no such images"
+        checks.append(Check("transfer", False, detail))
     for subset in subsets:
         table = _Table(folder, certificate, subset)
         checks.append(attempt(f"{subset.prefix}columns", partial(_columns, table)))
@@ -112,14 +107,17 @@ class _Table:
     """The shards of a subset, each with what is wrong with it."""
 
     def __init__(self, folder: Path, certificate: Certificate, subset: Subset) -> None:
-        self.folder, self.public, self.subset = folder, certificate.public, subset
+        self.folder = folder
+        self.public = certificate.public
+        self.subset = subset
         classes = self.public.classes
         self.schema = layout.parquet_schema(classes, len(classes) if subset.soft else None)
         self.shards = {path: shard_problem(path, self.schema) for path in layout.shards(folder, subset=subset.name)}
 
 
 def _columns(table: _Table) -> str | list[str]:
-    name, shards = table.subset.name, list(table.shards)
+    name = table.subset.name
+    shards = list(table.shards)
     problems = [problem for problem in table.shards.values() if problem]
     numbered = [layout.shard_name(i, len(shards), subset=name) for i in range(len(shards))]
     if [f"{name}/{p.name}" for p in shards] != numbered:
@@ -133,9 +131,12 @@ class _Rows:
     """One pass over all rows of a subset, for four checks."""
 
     def __init__(self, table: _Table) -> None:
-        self._table, self._folder, self._public, self._subset = table, table.folder, table.public, table.subset
+        self._table = table
+        self._folder = table.folder
+        self._public = table.public
+        self._subset = table.subset
         export = (name for name, _ in entries(table.folder) if layout.exported(name))
-        # the number of an image is its place among all, so with a shard unread none can be compared
+        # an image's number counts all images before it, so if a shard was not read none can be compared
         comparable = table.subset.name == layout.DATA and not any(table.shards.values())
         self._exported = set(export) if comparable else set()
         self._class_folders = layout.class_folders(table.public.classes)
@@ -170,7 +171,7 @@ class _Rows:
     def _read(self) -> str | list[str]:
         unread = []
         for shard, problem in self._table.shards.items():
-            if problem:  # what was refused by its columns may be made to fill the memory
+            if problem:  # reading a refused shard could exhaust the memory
                 unread.append(f"the rows of {shard.name} were not read, because it failed the check of its columns")
                 continue
             for batch in record_batches(shard, self._table.schema):

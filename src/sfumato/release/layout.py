@@ -1,4 +1,4 @@
-"""Where things lie in a release folder, and the one way an image is stored."""
+"""The names of the files in a release folder, and the one way an image is stored."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from PIL import Image
 
-if TYPE_CHECKING:  # both readers of this module import it where they need it
+if TYPE_CHECKING:  # imported inside the functions that need them
     import numpy as np
     import pyarrow as pa
     from numpy.typing import NDArray
@@ -45,13 +45,13 @@ def exported(name: str) -> bool:
 
 
 def shards(folder: Path, *, subset: str = DATA) -> list[Path]:
-    """The Parquet files of a subset in order; a link or a pipe is none."""
+    """The Parquet files of a subset in order; links and pipes are left out."""
     found = (folder / subset).glob("*.parquet")
     return sorted(p for p in found if _SHARD.fullmatch(f"{subset}/{p.name}") and regular(p))
 
 
 def regular(path: Path) -> bool:
-    """Whether this is a file of its own: opening a pipe would wait for ever, a link leads elsewhere."""
+    """Whether this is a regular file: opening a pipe would block, and a link may point outside."""
     return stat.S_ISREG(path.lstat().st_mode)
 
 
@@ -120,7 +120,7 @@ def encode_png(pixels: NDArray[np.uint8]) -> bytes:
 
 
 def decode_png(png: bytes, *, channels: int, size: tuple[int, int]) -> NDArray[np.uint8]:
-    """The pixels (c, h, w) of an image that `encode_png` wrote; whatever else it may be is refused before."""
+    """The pixels (c, h, w) of an image that `encode_png` wrote; anything else is refused before it is decoded."""
     import numpy as np
 
     problem = png_problem(png, channels=channels, size=size)
@@ -135,9 +135,9 @@ def decode_png(png: bytes, *, channels: int, size: tuple[int, int]) -> NDArray[n
 
 
 def png_problem(png: bytes, *, channels: int, size: tuple[int, int] | None) -> str | None:
-    """What makes this more, less or other than a plain picture of (height, width); None if nothing does.
+    """The first way in which this is not a plain picture of (height, width); None if it is one.
 
-    All of it is inflated, a piece at a time: to exactly its pixels, so that nothing can be hidden behind them.
+    It is inflated completely, a piece at a time, and must give exactly its pixels: nothing can be hidden after them.
     """
     if not png.startswith(_SIGNATURE):
         return "is not a PNG"
@@ -158,7 +158,7 @@ def png_problem(png: bytes, *, channels: int, size: tuple[int, int] | None) -> s
 def _png_parts(png: bytes) -> tuple[list[bytes], bytes, bytes]:
     """The chunks' kinds in their order, the header, and the compressed pixels; a checksum that is wrong is refused.
 
-    At a chunk that a plain picture has not, reading stops: its kind is then the last one.
+    Reading stops at a chunk that a plain picture does not have; its kind is then the last one.
     """
     kinds: list[bytes] = []
     header = b""

@@ -58,7 +58,7 @@ class PoissonGaussian:
             masses = _split(mixture, q_mass, edges, step)
             masses[0] += _left(x[0], self.rate, self.noise)  # rounded up to the first edge
             return first, masses, far
-        # Q against the mixture: losses are -log r, so the grid turns around.
+        # Q against the mixture: losses are -log r, so the grid is reversed.
         masses = _split(q_mass[::-1], mixture[::-1], -edges[::-1], step)
         masses[0] += far
         return -last, masses, _left(x[0], 0.0, self.noise)
@@ -87,12 +87,13 @@ class ShardedGaussian:
         last = max(1, math.ceil(_ends(self.rate, self.noise, reach)[1] / step))
         edges = _grid(0, last, step)
         x = _outcome(edges, self.rate, self.noise)
-        q_mass, mixture = _between(x, 0.0, self.noise), _mixture(x, self.rate, self.noise)
+        q_mass = _between(x, 0.0, self.noise)
+        mixture = _mixture(x, self.rate, self.noise)
         far = float(ndtr(-reach))
         masses = np.zeros(2 * last + 1)
         masses[last:] += _split(mixture, q_mass, edges, step)
         masses[: last + 1] += _split(q_mass[::-1], mixture[::-1], -edges[::-1], step)
-        masses[last] += max(0.0, 1.0 - far - float(masses.sum()))  # nothing may get lost: far is infinite
+        masses[last] += max(0.0, 1.0 - far - float(masses.sum()))  # all mass is counted; `far` is infinite loss
         return -last, masses, far
 
 

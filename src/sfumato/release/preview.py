@@ -52,7 +52,9 @@ def draw_preview(pixels: NDArray[np.uint8], labels: NDArray[np.int64], certifica
 
 
 def _heading(certificate: Certificate) -> tuple[str, str]:
-    guarantee, public, count = certificate.guarantee, certificate.public, certificate.samples.count
+    guarantee = certificate.guarantee
+    public = certificate.public
+    count = certificate.samples.count
     claim = f"epsilon {guarantee.epsilon:.3g}, delta {guarantee.delta:.2g}" if certificate.certified else "no guarantee"
     classes = len(public.classes)
     some = f", the first {ROWS} of {classes} classes" if classes > ROWS else ""

@@ -18,7 +18,7 @@ _INFLATED = 1032  # bytes that deflate can make of one
 
 
 def read_release(folder: Path | str) -> Release:
-    """The release in a folder; a folder that differs from its sums is refused, its claim is not judged."""
+    """The release in a folder; a folder that differs from its sums is refused; its claim is not verified."""
     path = Path(folder)
     if not path.is_dir():
         raise UsageError("Expected a release folder, got none.", where=path, fix="check the path")
@@ -75,7 +75,7 @@ def _images(path: Path, certificate: Certificate, subset: str, count: int, *, so
 
 
 def _refuse_impossible(shards: Sequence[Path], count: int, pixel_bytes: int) -> None:
-    """Refuse more pixels than the files can hold, before room is made for them."""
+    """Refuse more pixels than the files can hold, before memory is allocated for them."""
     size = sum(shard.stat().st_size for shard in shards)
     if count * pixel_bytes > _INFLATED * size:
         raise ValueError(f"{count} images of {pixel_bytes} bytes each, which cannot be in files of {size} bytes")

@@ -61,7 +61,8 @@ class Composition:
     """Mechanisms asked one after another of the same records."""
 
     def __init__(self, mechanisms: Sequence[Mapping[str, Any]]) -> None:
-        self._full_batch, self._pure = 0.0, 0.0
+        self._full_batch = 0.0  # precision of all full-batch Gaussians together
+        self._pure = 0.0  # epsilon of all choices together, by basic composition
         self._forward: list[tuple[Loss, int]] = []
         self._backward: list[tuple[Loss, int]] = []
         self._broken = not all(_noisy(m) for m in mechanisms)
@@ -69,7 +70,8 @@ class Composition:
             self._add(mechanism)
 
     def _add(self, mechanism: Mapping[str, Any]) -> None:
-        rounds, noise = int(mechanism["rounds"]), float(mechanism["noise_multiplier"])
+        rounds = int(mechanism["rounds"])
+        noise = float(mechanism["noise_multiplier"])
         kind = mechanism["kind"]
         if kind == "gaussian-sum" and mechanism["sampling"] == 1:
             self._full_batch += rounds / noise**2
@@ -158,12 +160,13 @@ def _discretise(losses: list[tuple[Loss, int]], spread: float, delta: float) -> 
     # One x-tail per round and side; together they cost at most CUT * delta.
     reach = float(-ndtri(max(CUT * delta / (2 * total), 1e-300)))
     widest = max(loss.width(reach) for loss, _ in losses)
-    whole = 24 * spread * math.sqrt(total)  # the composed loss hardly leaves this
+    whole = 24 * spread * math.sqrt(total)  # the composed loss is almost surely within this
     step = max(spread / BINS_PER_DEVIATION, widest / MOST_BINS, whole / (32 * MOST_BINS))
     points = [loss.epsilon for loss, _ in losses if isinstance(loss, TwoPoint)]
     if points:  # an atom between grid points would move by up to a step: put the largest on the grid
         step = max(points) / math.ceil(max(points) / step)
-    parts, lost = [], 0.0
+    parts = []
+    lost = 0.0
     for loss, rounds in losses:
         first, masses, infinite = loss.on_grid(step, reach)
         with np.errstate(divide="ignore"):
@@ -184,13 +187,16 @@ def _solve(grid: _Grid, delta: float) -> float:
     # Without the tilt a mass m at loss l is m exp(log_scale - tilt * l). Relative to the Renyi bound, which is
     # near the answer, nothing that matters leaves the range of doubles; what overflows counts as too large.
     bound = (log_scale - math.log(delta)) / tilt
-    own, others = _sums_above(masses, losses - bound, tilt), _sums_above(masses, losses - bound, tilt + 1)
+    own = _sums_above(masses, losses - bound, tilt)
+    others = _sums_above(masses, losses - bound, tilt + 1)
     slack = SLACK + ROUNDING * (grid.rounds + 10)  # what the window lacks lies above any epsilon that matters
     allowed = math.log(max(delta - grid.lost, 1e-320)) - log_scale + tilt * bound
 
     def holds(epsilon: float) -> bool:
-        above, over = int(np.searchsorted(losses, epsilon, side="right")), min(epsilon - bound, 700.0)
-        first, second = float(own[above]), float(others[above])
+        above = int(np.searchsorted(losses, epsilon, side="right"))
+        over = min(epsilon - bound, 700.0)
+        first = float(own[above])
+        second = float(others[above])
         inside = max(first - (math.exp(over) * second if math.isfinite(second) else 0.0), 0.0)
         inside += slack * math.exp(min(-tilt * over, 700.0))
         return inside == 0 or math.log(inside) <= allowed
@@ -199,7 +205,7 @@ def _solve(grid: _Grid, delta: float) -> float:
 
 
 def _sums_above(masses: Floats, losses: Floats, order: float) -> Floats:
-    """For each loss, the sum of mass * exp(-order * loss) from there upwards; a zero closes the row."""
+    """For each loss, the sum of mass * exp(-order * loss) over that and all larger ones; a zero is appended."""
     with np.errstate(over="ignore", invalid="ignore"):
         terms = np.where(masses > 0, masses * np.exp(-order * losses), 0.0)
     return np.append(np.cumsum(terms[::-1])[::-1], 0.0)
@@ -225,7 +231,7 @@ def _window(grid: _Grid, tilt: float, log_scale: float, spread: float) -> tuple[
 
 
 def _lowest(function: Callable[[float], float], low: float, high: float) -> float:
-    """Where a function with one valley is lowest, by golden section on a logarithmic scale."""
+    """The minimum of a unimodal function, by golden section search on a logarithmic scale."""
     golden = (math.sqrt(5) - 1) / 2
     a, b = math.log(low), math.log(high)
     left, right = b - golden * (b - a), a + golden * (b - a)

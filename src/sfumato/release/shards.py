@@ -1,7 +1,7 @@
-"""The one way to the rows of a Parquet shard: nothing is decoded before all of it was found as our writer makes it.
+"""Read the rows of a Parquet shard, after a check that the whole file has the form that our writer gives it.
 
 A Parquet file of some kilobytes can unpack to gigabytes: compressed, from a dictionary, in runs, as nulls that take no
-bytes, or by many row groups that share their bytes. The footer need not tell, because readers follow the header of each
+bytes, or by many row groups that share their bytes. The footer need not show it, because readers use the header of each
 page. So pages must be plain and uncompressed by their own headers, they must fill the file without gaps or overlaps,
 and every row must have bytes of its own.
 """
@@ -36,7 +36,7 @@ _ROWS, _GROUPS, _FILE_PATH, _CHUNK_META, _DICTIONARY_OFFSET = 3, 4, 1, 3, 11
 
 
 class _Problem(Exception):
-    """What a shard has that ours have not, as the rest of a sentence."""
+    """How a shard differs from those that our writer makes, as the rest of a sentence."""
 
 
 class _Column(NamedTuple):
@@ -46,7 +46,7 @@ class _Column(NamedTuple):
 
 
 def record_batches(shard: Path, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """The rows of one shard in pieces that fit in memory; a shard with a problem is refused before the first."""
+    """The rows of one shard in pieces that fit in memory; a shard with a problem is refused before any is decoded."""
     import pyarrow.parquet as pq
 
     problem = shard_problem(shard, schema)
@@ -68,7 +68,7 @@ def shard_rows(shard: Path, schema: pa.Schema) -> int:
 
 
 def shard_problem(shard: Path, schema: pa.Schema) -> str | None:
-    """The first thing that is other than in a shard of ours with these columns; decodes no page."""
+    """The first difference from a shard that our writer makes with these columns; decodes no page."""
     import pyarrow.parquet as pq
 
     try:
@@ -112,7 +112,8 @@ def _check_groups(raw: BinaryIO, footer: dict[int, Any], schema: pa.Schema, end:
     columns = [_Column("image.bytes", 0), _Column("image.path", 0), _Column("label", 8)]
     if "logits" in schema.names:
         columns.append(_Column("logits", 4, schema.field("logits").type.list_size))
-    at, rows = len(_MAGIC), 0
+    at = len(_MAGIC)
+    rows = 0
     for group in footer[_GROUPS]:
         chunks, count = group[1], group[3]
         if not 0 < count <= GROUP_ROWS:
@@ -139,7 +140,8 @@ def _check_chunk(raw: BinaryIO, column: _Column, chunk: dict[int, Any], start: i
         raise _Problem("has row groups with gaps between them or with bytes in common")
     if stated != values:
         raise _Problem(f"has {stated} values of {column.name} for {values} places")
-    at, found = start, 0
+    at = start
+    found = 0
     while at < stop:
         at, count = _check_page(raw, at, stop, column.width)
         found += count
@@ -172,7 +174,8 @@ def _check_page(raw: BinaryIO, at: int, stop: int, width: int) -> tuple[int, int
 def _check_columns(file: pq.ParquetFile, expected: pa.Schema) -> None:
     import pyarrow.parquet as pq
 
-    meta, schema = file.metadata, file.schema_arrow
+    meta = file.metadata
+    schema = file.schema_arrow
     strange = sorted(set(schema.names) - set(expected.names))
     if strange:
         raise _Problem(f"has a column {strange[0]!r} that does not belong there")

@@ -38,7 +38,7 @@ def sums_text(folder: Path) -> str:
 
 
 def sums_problems(folder: Path) -> list[str]:
-    """How a folder differs from its list: missing, extra, changed, linked, or a list that plays tricks."""
+    """How a folder differs from its list: missing, extra, changed, linked, or a malformed list."""
     found: dict[str, os.stat_result] = dict(entries(folder))
     problems = [
         f"{printable(name)} is not a regular file" for name, status in found.items() if not stat.S_ISREG(status.st_mode)

@@ -16,7 +16,7 @@ _NEEDS_CERTIFICATE = ("card", "preview", "columns", "rows", "level", "noise", "e
 
 
 def verify(folder: Path | str) -> Verdict:
-    """Ask every question of a release; one that fails never keeps the others from being asked."""
+    """Run all checks of a release; a check that fails does not stop the others."""
     path = Path(folder)
     if not path.is_dir():
         raise UsageError("Expected a release folder, got none.", where=path, fix="check the path")

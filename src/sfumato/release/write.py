@@ -76,7 +76,8 @@ def _refuse_existing(target: Path) -> None:
 
 def _tables(images: Images, certificate: Certificate) -> dict[str, _Table]:
     """The images of each subset as arrays, after they were compared with what the certificate says of them."""
-    samples, further = certificate.samples, images.transfer
+    samples = certificate.samples
+    further = images.transfer
     tables = {layout.DATA: _table(images, certificate, samples.count, soft=samples.has_logits, what="images")}
     if samples.transfer or further is not None:
         what = "images for transfer"
@@ -126,7 +127,7 @@ def _array(tensor: Any, dtype: str) -> Any:
 
 @contextmanager
 def _workplace(target: Path) -> Iterator[Path]:
-    """A locked folder beside the target, which is gone afterwards whatever happens."""
+    """A locked folder beside the target, which is removed afterwards in every case."""
     _sweep(target)
     work = target.with_name(f"{target.name}.tmp-{os.getpid()}")
     work.mkdir()
@@ -140,7 +141,7 @@ def _workplace(target: Path) -> Iterator[Path]:
 
 
 def _sweep(target: Path) -> None:
-    """Remove what killed runs left; a folder whose lock is held belongs to a run that lives."""
+    """Remove what killed runs left; a locked folder belongs to a run that is still going on."""
     for old in target.parent.glob(f"{_literal(target.name)}.tmp-*"):
         if not old.name.rpartition("-")[2].isdigit() or old.is_symlink() or not old.is_dir():
             continue

@@ -4,8 +4,9 @@ Every trained layer's input and output gradient are recorded, one record at a ti
 clipped sums from those.
 
 Guarantee: as for `exact_sum`, with an allowance: clipped sums are added in float and rounded to the lattice once,
-which moves the difference of two neighbours by at most one step per value; rows are cut shorter by that and by
-SLACK for float32 errors of norms and sums, which tests measure on hostile records but nobody has proved.
+which moves the difference of two neighbours by at most one step per value; rows are clipped to a bound
+that is smaller by that and by SLACK, for float32 errors of norms and sums: tests measure these errors on hostile
+records, but there is no proof.
 """
 
 from __future__ import annotations

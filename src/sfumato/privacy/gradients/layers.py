@@ -1,7 +1,8 @@
 """Per-example gradients of a layer's parameters, from the layer's input and the gradient at its output alone.
 
-A layer's gradient is a product of the two, so its norm needs no gradient: ghost norms (Goodfellow 2015; Li et al.
-2022) where positions are few, rows made by one product where they are many (the mixed rule of Bu et al. 2022).
+A layer's gradient is a product of the two. Its norm is found by ghost norms, without the gradient, where positions are
+few (Goodfellow 2015; Li et al. 2022), and from rows made by one product where they are many (the mixed rule of Bu et
+al. 2022).
 
 Names below: `a` is a layer's input, `g` the gradient at its output; the first dimension of both is records.
 

@@ -41,7 +41,7 @@ class ModelWeights:
 
 
 def _in_memory_format(weight: Tensor, channels_last: bool) -> Tensor:
-    """Convolutions with channels last give such outputs, which pooling on a CPU is faster on; group norm undoes it."""
+    """Channels last makes pooling on a CPU faster, because outputs keep that layout; group norm does not keep it."""
     if weight.dim() != 4 or not channels_last:
         return weight.detach()
     return torch.empty_like(weight, memory_format=torch.channels_last).copy_(weight.detach()).detach()

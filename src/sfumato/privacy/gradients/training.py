@@ -1,6 +1,6 @@
 """A whole training by DP-SGD: momentum, a cosine schedule, and an average of the weights.
 
-Guarantee: the model moves by noisy gradients alone, one paid round for each step, and not at all after the last.
+Guarantee: the model changes by noisy gradients only, one paid round for each step, and not at all after the last.
 """
 
 from __future__ import annotations
