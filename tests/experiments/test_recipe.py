@@ -55,7 +55,7 @@ rows = [["paper", "digits", "digits", 1, 12.5], ["DP-GAN", "digits", "", 0, 40.3
 def _hasty() -> Iterator[None]:
     """Students that stop after a few steps."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Schedule, "steps", lambda lesson, images: 20)
+        patch.setattr(Schedule, "steps", lambda schedule, images: 20)
         yield
 
 

@@ -246,12 +246,12 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
 
 
 @pytest.fixture
-def short_lessons(monkeypatch: pytest.MonkeyPatch) -> None:
+def short_schedules(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = Schedule.short
     monkeypatch.setattr(Schedule, "short", lambda arch, **changes: whole(arch, **changes | {"images_seen": 2_000}))
 
 
-@pytest.mark.usefixtures("short_lessons")
+@pytest.mark.usefixtures("short_schedules")
 def test_every_listed_attack_can_be_run_by_name(small: tuple[Path, str]) -> None:
     """A private release gives no attack anything, whether it attacks the images or a classifier trained on them."""
     release, real = small
@@ -283,7 +283,7 @@ def test_a_panel_is_the_attacks_on_images_or_every_attack() -> None:
     assert _plan(("lira",), "full") == AttackPlan((), (), ("lira",), shadow_lira=False)
 
 
-@pytest.mark.usefixtures("short_lessons")
+@pytest.mark.usefixtures("short_schedules")
 def test_a_classifier_of_a_private_release_gives_nothing_away(private: Path) -> None:
     quick = ("loss-threshold", "modified-entropy", "attack-mlp", "attack-forest")
     scores = by_name(attack_release(private, "digits", attacks=quick))

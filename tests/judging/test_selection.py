@@ -97,7 +97,7 @@ def test_an_answer_is_not_taken_for_that_of_other_images(release: Path) -> None:
     train = train.rows(train.labels.new_tensor(range(len(train))).flip(0))
     shutil.rmtree(release)
     write_release(release, train, make_certificate(train))
-    with pytest.raises(UsageError, match=BEFORE + "candidates of the same names from other images or lessons"):
+    with pytest.raises(UsageError, match=BEFORE + "candidates of the same names from other images or schedules"):
         select_classifier(release, "digits", epsilon=0.5, **ONE)
     assert kept(release) == before
 

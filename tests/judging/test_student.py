@@ -59,7 +59,7 @@ def soft(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same lessons, cut short."""
+    """The same schedules, cut short."""
     for name in ("short", "paper"):
         whole = getattr(Schedule, name)
         cut = {"max_epochs": 8.0}
@@ -147,12 +147,12 @@ def test_without_a_test_split_it_says_so(plain: Path, tmp_path: Path) -> None:
 
 
 BAD = {
-    "an unknown architecture": (("--arch=resnet19",), "Expected one of the architectures small-cnn, scattering"),
+    "an unknown architecture": (("--arch=resnet19",), "Expected one of the architectures resnet8, "),
     "no seeds": (("--seeds=0",), "Expected 1 to 1000 seeds, got 0"),
     "temperature zero": (("--loss=kl", "--temperature=0"), "Expected a finite temperature > 0, got 0"),
     "temperature without kl": (("--temperature=4",), "Expected a temperature with the loss kl alone"),
     "kl without logits": (("--loss=kl",), "got one with labels alone"),
-    "the paper's lesson without logits": (("--schedule=paper",), "got one with labels alone"),
+    "the paper's schedule without logits": (("--schedule=paper",), "got one with labels alone"),
     "an unknown schedule": (("--schedule=long",), "--schedule"),
     "an unknown loss": (("--loss=hinge",), "--loss"),
     "real data that is not there": (("--real=nowhere",), "nowhere"),

@@ -65,7 +65,7 @@ def test_noise_is_near_chance() -> None:
 
 
 def test_small_cnn_alone_is_what_it_was() -> None:
-    """The short lesson, its last step, every seed: written out."""
+    """The short schedule, its last step, every seed: written out."""
     real = reference()
     metric = dataclasses.replace(FAST, archs=("small-cnn",), images_seen=2_000)
     by_hand = [
@@ -176,9 +176,9 @@ def test_work_is_bounded_by_images_seen() -> None:
     soft = dataclasses.replace(many, logits=torch.zeros(1, 1).expand(10**6, 1))
     for images, bound in ((many, 240_000), (soft, 400_000)):
         for arch in judging.CPU_PANEL:
-            lesson = Gen2Real().lesson_for(arch, images)
-            assert lesson.steps(images) * lesson.batch_for(images) <= bound + lesson.batch
-    short = dataclasses.replace(Gen2Real(), images_seen=1_000).lesson_for("small-cnn", many)
+            schedule = Gen2Real().schedule_for(arch, images)
+            assert schedule.steps(images) * schedule.batch_for(images) <= bound + schedule.batch
+    short = dataclasses.replace(Gen2Real(), images_seen=1_000).schedule_for("small-cnn", many)
     assert short.steps(many) * short.batch_for(many) <= 1_000 + short.batch
 
 
@@ -192,18 +192,18 @@ def test_profiles_have_networks_of_their_own() -> None:
     assert judging.networks_of("dpac", ("small-cnn",), grey) == ("small-cnn",)
 
 
-def test_profiles_are_the_lessons_of_their_names() -> None:
+def test_profiles_are_the_schedules_of_their_names() -> None:
     real = reference()
     soft = dataclasses.replace(real.train, logits=torch.zeros(len(real.train), 10))
     whole = Gen2Real(max_epochs=math.inf)
-    assert whole.lesson_for("small-cnn", real.train) == Schedule.short()
-    assert whole.lesson_for("small-cnn", soft) == Schedule.short(soft=True)
-    assert Gen2Real().lesson_for("small-cnn", real.train) == Schedule.short(max_epochs=judging.CPU_EPOCHS)
+    assert whole.schedule_for("small-cnn", real.train) == Schedule.short()
+    assert whole.schedule_for("small-cnn", soft) == Schedule.short(soft=True)
+    assert Gen2Real().schedule_for("small-cnn", real.train) == Schedule.short(max_epochs=judging.CPU_EPOCHS)
     colour = dataclasses.replace(real.train, pixels=real.train.pixels.expand(-1, 3, -1, -1))
     for images, coloured in ((real.train, False), (colour, True)):
         published = Schedule.dpimagebench("wrn-40-4", colour=coloured)
-        assert Gen2Real(profile="dpimagebench", images_seen=1.0).lesson_for("wrn-40-4", images) == published
-    assert Gen2Real(profile="dpac").lesson_for("lenet", real.train) == Schedule.dpac("lenet")
+        assert Gen2Real(profile="dpimagebench", images_seen=1.0).schedule_for("wrn-40-4", images) == published
+    assert Gen2Real(profile="dpac").schedule_for("lenet", real.train) == Schedule.dpac("lenet")
 
 
 def test_selection_by_synthetic_images_never_touches_real_ones(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -221,18 +221,18 @@ def test_selection_by_synthetic_images_never_touches_real_ones(monkeypatch: pyte
     metric(synthetic, Reference(noise(20), Images(real.test.pixels.flip(0), real.test.labels, real.test.classes)))
     first, second = (s.state_dict() for s in students)
     assert all(torch.equal(first[name], second[name]) for name in first)
-    assert score.details["selection"] == "best look on a tenth of the synthetic images"
-    lessons, apart = split_off(synthetic, seed=0)
+    assert score.details["selection"] == "best checkpoint on a tenth of the synthetic images"
+    training, apart = split_off(synthetic, seed=0)
 
     def right(student: torch.nn.Module) -> float:
         return (predict(student, apart.pixels) == apart.labels).double().mean().item()
 
-    looks: list[float] = []
-    lesson = metric.lesson_for("small-cnn", synthetic)
-    train(lessons, lesson, seed=0, what="t", callback=lambda _, student: looks.append(right(student)))
-    assert len(looks) == 8
-    assert looks[-1] < max(looks), "noise: the last is not the best by itself"
-    assert right(students[0]) == max(looks)
+    accuracies: list[float] = []
+    schedule = metric.schedule_for("small-cnn", synthetic)
+    train(training, schedule, seed=0, what="t", callback=lambda _, student: accuracies.append(right(student)))
+    assert len(accuracies) == 8
+    assert accuracies[-1] < max(accuracies), "noise: the last is not the best by itself"
+    assert right(students[0]) == max(accuracies)
 
 
 def test_unknown_labels_count_as_absent_and_missing_classes_do_not_hurt() -> None:

@@ -78,7 +78,7 @@ def test_legacy_learns_from_the_test_split_with_all_but_the_perceptron() -> None
     parts = named(metric(real.train, astray))
     assert parts["real2gen-small-cnn"] < 0.1, "taught by the wrong labels of the test split"
     assert parts["real2gen-mlp"] > 0.75
-    assert not [name for name in parts if name.startswith("real2real")], "a ceiling on its own lessons is none"
+    assert not [name for name in parts if name.startswith("real2real")], "a ceiling on its own training images is none"
     assert named(ONE(real.train, astray))["real2gen-small-cnn"] > 0.9
     with pytest.raises(NotApplicable, match="test split"):
         metric(real.train, Reference(real.train))
@@ -107,11 +107,13 @@ def test_unknown_labels_teach_nothing() -> None:
 
 def test_profiles_and_bounds() -> None:
     images = reference().train
-    assert Real2Gen(profile="dpac").lesson_for("mlp", images) == Schedule.dpac("mlp")
-    lenet = Real2Gen(profile="dpac").lesson_for("lenet", images)
+    assert Real2Gen(profile="dpac").schedule_for("mlp", images) == Schedule.dpac("mlp")
+    lenet = Real2Gen(profile="dpac").schedule_for("lenet", images)
     assert lenet == Schedule.dpac("lenet", rate=0.01, max_epochs=100.0)
-    assert Real2Gen().lesson_for("small-cnn", images) == Gen2Real().lesson_for("small-cnn", images)  # a fair ceiling
-    assert Real2Gen(profile="dpimagebench").lesson_for("resnet110", images) == Schedule.dpimagebench(
+    assert Real2Gen().schedule_for("small-cnn", images) == Gen2Real().schedule_for(
+        "small-cnn", images
+    )  # a fair ceiling
+    assert Real2Gen(profile="dpimagebench").schedule_for("resnet110", images) == Schedule.dpimagebench(
         "resnet110", colour=False
     )
 

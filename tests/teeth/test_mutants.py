@@ -452,7 +452,7 @@ def links_lead_out(m: pytest.MonkeyPatch) -> None:
 
 
 def the_lab_begins_like_the_release(m: pytest.MonkeyPatch) -> None:
-    m.setattr(confined._Walls, "inside", lambda self, real: real.startswith(self.readable))
+    m.setattr(confined._Permissions, "inside", lambda self, real: real.startswith(self.readable))
 
 
 def writing_counts_as_reading(m: pytest.MonkeyPatch) -> None:

@@ -1,7 +1,7 @@
 """Attribute inference (Fredrikson et al. 2015; Stadler et al. 2022): the label of a half-known record, by the release.
 
-The attacker knows the left half of a candidate, learns from the release alone how left halves go with labels, and
-guesses; leakage is how much better it guesses for members than for other real images.
+The attacker knows the left half of a candidate, learns from the release alone to predict labels from left
+halves; leakage is how much better it predicts those of members than those of other real images.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from sfumato.values import Images, Release
 class AttributeInference(Attack):
     """The score is the log probability of the true label, by multinomial logistic regression on left halves.
 
-    The regression sees random Fourier features, so that it can remember a half that it has met before.
+    The regression sees random Fourier features, so that it can memorise left halves of the release.
     """
 
-    # Labels of other images are guessed well, too: that is the utility of a release. So even copies stand out little.
+    # Labels of non-members are predicted well, too (the utility of a release), so even copies score little higher.
     floor_on_copies: ClassVar[float] = 0.7
 
     features: int = 1_000
@@ -38,7 +38,7 @@ class AttributeInference(Attack):
     def score(self, release: Release, candidates: Images, *, population: Images) -> Tensor:
         draw = torch.Generator().manual_seed(self.seed)
         chosen = torch.randperm(len(release.images), generator=draw)[: self.most]
-        # Released images may be all alike, so real ones that anyone may have set the scale.
+        # The population sets the scale, because released images may be all alike.
         width = self.width * neighbour_distance(_left(population.pixels), most=1_000, draw=draw)
         known = _left(release.images.pixels[chosen])
         fourier = RandomFourierFeatures(known.shape[1], count=self.features, width=width, draw=draw)

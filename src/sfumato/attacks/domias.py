@@ -16,7 +16,7 @@ from sfumato.values import Images, Release
 class Domias(Attack):
     """The score is the log ratio of two kernel density estimates, of the release and of the population.
 
-    Both live on the principal axes of the two sets together, where a few dozen numbers stand for an image.
+    Both are computed along the principal axes of the two sets together: a few dozen numbers per image.
     """
 
     axes: int = 40

@@ -1,4 +1,4 @@
-"""GAN-Leaks, calibrated (Chen et al. 2020): nearer to the release than a record is to other real images anyway."""
+"""GAN-Leaks, calibrated (Chen et al. 2020): members are nearer to the release than to other real images."""
 
 from __future__ import annotations
 

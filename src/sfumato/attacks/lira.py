@@ -13,7 +13,7 @@ from sfumato.contracts import ClassifierAttack
 from sfumato.statistics.outputs import check, confidence
 from sfumato.values import Exposed
 
-LEAST_VARIANCE = 1e-6  # of a confidence: shadows that agree to the last digit prove nothing
+LEAST_VARIANCE = 1e-6  # of a confidence: equal confidences of all shadows must not give an infinite ratio
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class Lira(ClassifierAttack):
 
     needs_shadows: ClassVar[bool] = True
 
-    own_variance: int = 32  # in and out each: 64 shadows, where Carlini et al. see it pay
+    own_variance: int = 32  # in and out each: 64 shadows, from which on it helps in Carlini et al.
 
     def score(self, exposed: Exposed) -> Tensor:
         check(exposed, shadows=True)

@@ -30,7 +30,7 @@ def main() -> NoReturn:
         _fail(EnvironmentProblem("Memory ran out.", fix="close other programs, or use a smaller --size"), 5)
     except OSError as error:
         _fail(EnvironmentProblem(f"The system refused: {error.strerror or error}.", where=error.filename), 5)
-    except Exception as error:  # the last line: a defect of ours must not spill private values
+    except Exception as error:  # the last resort: a traceback of our own defect could contain private values
         if os.environ.get("SFUMATO_DEBUG"):
             raise
         what = f"Sfumato has met something it did not expect ({type(error).__name__})."

@@ -17,7 +17,7 @@ UNORDERED = 1_000  # a command that names no place stands behind those that do, 
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """One command: the functions of the public API that it calls, and what its help says beside its docstring."""
+    """One command: the functions of the public API that it calls, and what its help has beside its docstring."""
 
     name: str
     function: Callable[..., None]

@@ -42,7 +42,7 @@ def reading_of(
         bool, typer.Option("--skip-bad", help="Count unreadable files as absent instead of stopping.")
     ] = False,
 ) -> Reading:
-    """How the data is read, from the options that say so."""
+    """How the data is read, from the options for it."""
     named = None if classes is None else tuple(part.strip() for part in classes.split(","))
     return Reading(size=size, mode=mode, label=label, classes=named, skip_bad=skip_bad)
 
@@ -67,7 +67,7 @@ def job_of(
     processes: Annotated[int, typer.Option(help="How many processes hold the private records, a shard each.")] = 1,
     i_know: Annotated[bool, typer.Option("--i-know-epsilon-is-large", help="Needed above epsilon 10.")] = False,
 ) -> Any:  # a Job; its module is heavy and is imported when a command runs
-    """What is to be released, from the options that say so."""
+    """What is to be released, from the options for it."""
     from sfumato import Job
 
     return Job(

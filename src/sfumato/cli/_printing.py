@@ -57,7 +57,7 @@ def _print_score(score: Score, *, indent: str) -> None:
 
 
 def print_findings(findings: Iterable[Finding], as_json: bool) -> None:
-    """What was looked at and whether it holds; exit 6 if something does not."""
+    """What was checked and whether it holds; exit 6 if something does not."""
     found = list(findings)
     if as_json:
         print_json([asdict(finding) for finding in found])

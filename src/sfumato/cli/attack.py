@@ -1,4 +1,4 @@
-"""sfumato attack: what attackers get out of a release."""
+"""sfumato attack: what attackers find out from a release."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ def attack(
     public: Annotated[str | None, typer.Option(help="The public images, for shadow releases.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Lab side: can attackers tell training records from others? Exit 6 if they show more than is claimed."""
+    """Lab side: can attackers distinguish training records from others? Exit 6 if they show more than is claimed."""
     from sfumato import attack_release, write_page
 
     scores = attack_release(folder, real, reading=reading, attacks=tuple(attack or ()), panel=panel, public=public)
     print_scores(scores, write_page(folder), as_json)
-    alarms = [s.name for s in scores if s.details.get("above_claim") or s.details.get("flagged")]
-    if alarms:
-        print(f"ALARM: {', '.join(alarms)}. Look at the page before anything is published.", file=sys.stderr)
+    flagged = [s.name for s in scores if s.details.get("above_claim") or s.details.get("flagged")]
+    if flagged:
+        print(f"ALARM: {', '.join(flagged)}. Look at the page before anything is published.", file=sys.stderr)
         raise typer.Exit(6)

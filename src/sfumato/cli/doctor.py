@@ -13,7 +13,7 @@ from sfumato.cli._printing import print_json
 
 @command("doctor", example="sfumato doctor", order=15)
 def examine(as_json: Json = False) -> None:
-    """Look at this machine: versions, known traps, entropy, disk, memory. Exit 5 if something is wrong."""
+    """Check this machine: versions, known traps, entropy, disk, memory. Exit 5 if something is wrong."""
     from sfumato import doctor
 
     findings = doctor()

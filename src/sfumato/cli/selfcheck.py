@@ -1,4 +1,4 @@
-"""sfumato selfcheck: a minute before private data is opened."""
+"""sfumato selfcheck: checks of this machine that take a minute, before private data is opened."""
 
 from __future__ import annotations
 

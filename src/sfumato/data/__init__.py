@@ -17,7 +17,7 @@ __all__ = ["Download", "cache", "fetch", "has_split", "load", "open_source"]
 
 
 def open_source(where: str | Path, reading: Reading = Reading()) -> Source:  # noqa: B008 - frozen, so shared safely
-    """The data set at a path or of a name; headers are looked at, pixels not yet."""
+    """The data set at a path or of a name; reads headers, but no pixels yet."""
     return _reader(str(where))(str(where), reading)
 
 
@@ -51,7 +51,7 @@ def has_split(where: str | Path, split: str) -> bool:
     reader = _reader(str(where))
     if issubclass(reader, Reader):
         return split in reader.splits(str(where))
-    try:  # a reader of somebody else's, which can only be asked by opening it
+    try:  # a third-party reader may not list its splits, so it is opened
         reader(str(where), Reading(split="test" if split == "test" else "train"))
     except SfumatoError:
         return False

@@ -15,14 +15,14 @@ from sfumato.data._tree import MOST_FILES, hidden
 from sfumato.errors import DataError, printable
 
 MOST_BYTES = 200 * 2**30  # all members together, uncompressed
-LARGEST_RATIO = 200  # uncompressed to compressed; images hardly shrink, bombs do
-_SMALL = 2**20  # a short member may shrink as it likes
+LARGEST_RATIO = 200  # uncompressed to compressed; images hardly compress, decompression bombs do
+_SMALL = 2**20  # bytes up to which the ratio is not checked
 
 _ARCHIVES = (".zip", ".tar", ".gz", ".tgz", ".bz2", ".xz", ".7z", ".rar", ".zst")
 
 
 class ZipTree:
-    """A zip archive; refused as a whole where any member plays tricks."""
+    """A zip archive; refused as a whole if any member is unsafe."""
 
     def __init__(self, path: Path) -> None:
         self.where = str(path)
@@ -87,16 +87,16 @@ def _check_total(members: list[zipfile.ZipInfo], path: Path) -> None:
     size, packed = sum(m.file_size for m in members), sum(m.compress_size for m in members)
     # Overlapping members can name the same bytes many times, so the file itself bounds what is packed.
     packed = min(packed, path.stat().st_size)
-    trick = ""
+    problem = ""
     if len(members) > MOST_FILES:
-        trick = f"{len(members)} members, more than {MOST_FILES}"
+        problem = f"{len(members)} members, more than {MOST_FILES}"
     elif size > MOST_BYTES:
-        trick = f"{size // 2**30} GB unpacked, more than {MOST_BYTES // 2**30} GB"
+        problem = f"{size // 2**30} GB unpacked, more than {MOST_BYTES // 2**30} GB"
     elif size > _SMALL and size > LARGEST_RATIO * packed:
-        trick = f"contents {size // max(packed, 1)} times their packed size, more than {LARGEST_RATIO}"
-    if trick:
+        problem = f"contents {size // max(packed, 1)} times their packed size, more than {LARGEST_RATIO}"
+    if problem:
         raise DataError(
-            f"Expected an archive of images, got {trick}.",
+            f"Expected an archive of images, got {problem}.",
             where=path,
             fix="unpack it yourself if you trust it",
         )
@@ -106,22 +106,22 @@ def _check_member(member: zipfile.ZipInfo, path: Path, *, known: dict[str, zipfi
     name = member.orig_filename
     parts = name.split("/")
     mode = member.external_attr >> 16
-    trick = ""
+    problem = ""
     if name.startswith("/") or ".." in parts or "\\" in name or "\0" in name or ":" in parts[0]:
-        trick = "a path that leaves the archive"
+        problem = "a path that leaves the archive"
     elif mode and stat.S_IFMT(mode) not in (0, stat.S_IFREG, stat.S_IFDIR):
-        trick = "a link or a special file"
+        problem = "a link or a special file"
     elif member.flag_bits & 1:
-        trick = "an encrypted file"
+        problem = "an encrypted file"
     elif name.casefold().endswith(_ARCHIVES):
-        trick = "an archive inside the archive"
+        problem = "an archive inside the archive"
     elif str(PurePosixPath(name)) in known:
-        trick = "the same name twice"
+        problem = "the same name twice"
     elif member.file_size > _SMALL and member.file_size > LARGEST_RATIO * max(member.compress_size, 1):
-        trick = f"a file more than {LARGEST_RATIO} times its packed size"
-    if trick:
+        problem = f"a file more than {LARGEST_RATIO} times its packed size"
+    if problem:
         raise DataError(
-            f"Expected plain files in the archive, got {trick}: {printable(name)[:200]}.",
+            f"Expected plain files in the archive, got {problem}: {printable(name)[:200]}.",
             where=path,
             fix="pack the images again, without it",
         )

@@ -1,4 +1,4 @@
-"""Turn the bytes of one image file into pixels, or say in a few words why that must not be done.
+"""Turn the bytes of one image file into pixels, or refuse it with a short reason.
 
 The policy, the same for every reader: EXIF rotation is applied; where a size is asked for, the image is cropped
 to its central square and resized with an antialiased Lanczos filter; transparency is laid on white; palettes,
@@ -30,7 +30,7 @@ _GREY = ("1", "L", "LA", "La", "I;16", "I;16L", "I;16B", "I;16N")
 _ALPHA = ("LA", "La", "PA", "RGBA", "RGBa")
 _REFUSED = {"I": "32-bit integer pixels", "F": "floating-point pixels"}
 
-# Without any handler, Pillow's remarks on a hostile file would go to the user's terminal.
+# Without any handler, Pillow's log messages about a hostile file would go to the user's terminal.
 logging.getLogger("PIL").addHandler(logging.NullHandler())
 
 
@@ -40,7 +40,7 @@ class Unreadable(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """What an image's header says, after rotation."""
+    """What an image's header states, after rotation."""
 
     width: int
     height: int
@@ -133,7 +133,7 @@ def _check_deep_tiff(image: Image.Image) -> None:
 
 
 def _has_frames(image: Image.Image) -> bool:
-    if image.format == "TIFF":  # looking for a second page; counting all of a hostile file takes for ever
+    if image.format == "TIFF":  # seek the second page only: counting the pages of a hostile file may never end
         try:
             image.seek(1)
         except EOFError:
@@ -144,10 +144,10 @@ def _has_frames(image: Image.Image) -> bool:
 
 def _turned(image: Image.Image) -> bool:
     if exif := image.info.get("exif"):
-        Image.Exif().load(exif)  # raises where it is damaged; opening a JPEG may have swallowed that already
+        Image.Exif().load(exif)  # raises where it is damaged; opening a JPEG may have ignored the damage
     if image.format == "TIFF":  # Pillow has already swapped the sides
         return False
-    # The PNG class would decode the pixels to look behind them, so ask its base class.
+    # The PNG class would decode the pixels to read what follows them, so its base class is called.
     return Image.Image.getexif(image).get(_ORIENTATION) in _QUARTER_TURNS
 
 

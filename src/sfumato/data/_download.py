@@ -82,7 +82,7 @@ def fetch(download: Download, folder: Path, *, beside: Sequence[str] = ()) -> Pa
 
 
 class _WrongChecksum(Exception):
-    """What came is not to be kept."""
+    """The downloaded file must not be kept."""
 
 
 def _save(url: str, target: Path, sha256: str) -> str:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-LARGEST_SIDE = 256  # pixels, where no size is asked for: nothing here trains on larger images by accident
+LARGEST_SIDE = 256  # pixels, where no size is asked for: so that nothing is trained on larger images by accident
 LARGEST_SIZE = 1024
 CHUNK_BYTES = 8 * 2**20
 CHUNK_RECORDS = 4096
@@ -30,7 +30,7 @@ class Reader(Dataset):
     @classmethod
     @abstractmethod
     def splits(cls, where: str) -> tuple[str, ...]:
-        """Which of `train` and `test` there are; looks at names only."""
+        """Which of `train` and `test` there are, from file names alone."""
 
     @property
     def spec(self) -> Spec:

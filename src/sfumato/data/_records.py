@@ -29,7 +29,7 @@ class ImageRecords(Reader):
     def _settle(
         self, where: str, reading: Reading, *, name: str, classes: tuple[str, ...], labels: NDArray[np.int64]
     ) -> None:
-        """Look at every header, and fix the public facts."""
+        """Read every header, and fix the public facts."""
         check_reading(reading)
         self._where, self._reading, self._name, self._labels = where, reading, name, labels
         if len(labels) == 0:
@@ -70,7 +70,7 @@ class ImageRecords(Reader):
     def _preflight(self) -> list[tuple[str, Header]]:
         self.bad, self._bad_numbers = [], set[int]()
         good = []
-        streams = track(self._streams(), what="looking at image headers", total=len(self._labels))
+        streams = track(self._streams(), what="reading image headers", total=len(self._labels))
         for number, (name, opener) in enumerate(streams):
             try:
                 with opener() as stream:

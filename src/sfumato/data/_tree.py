@@ -79,7 +79,7 @@ class DiskTree:
             OSError,
             RuntimeError,
             ValueError,
-        ) as error:  # RuntimeError: Python 3.11's word for a loop of links
+        ) as error:  # RuntimeError: raised by Python 3.11 for a loop of links
             missing = not path.is_symlink() and isinstance(error, FileNotFoundError)
             raise Unreadable("the file is missing" if missing else "a link that leads nowhere") from error
         if not real.is_relative_to(self._root):

@@ -1,4 +1,4 @@
-"""One cell of a comparison: make its release, judge it, and put both into the store; it does not know its engine."""
+"""One cell of a comparison: make its release, judge it, and put both into the store; the same on every engine."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class CellJob:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How it went: a problem is a sentence, and none is the empty one."""
+    """The outcome of a cell; `problem` is a sentence, empty if there was none."""
 
     name: str
     digest: str
@@ -70,7 +70,7 @@ def _fill(stored: Stored, cell: CellJob) -> None:
         with measured() as cost:
             make_release(job, stored.release, after=_judge(stored, cell))
         stored.add(MADE, {**cost, **_guarantee(stored.release)})
-    # Stopped between release and judgement: what only the sampler knew is gone.
+    # After a stop between release and evaluation, values that only the sampler had are lost: None is stored.
     for name in (MADE, "teacher", "diary"):
         if name in cell.wanted() and not stored.has(name):
             stored.add(name, {"value": None, **_guarantee(stored.release)} if name == MADE else {"value": None})
@@ -135,7 +135,7 @@ def _guarantee(release: Path) -> dict[str, Any]:
 
 
 def _judge(stored: Stored, cell: CellJob) -> Callable[[Sampler], None]:
-    """Notes what only the sampler knows: its teacher's accuracy, and its losses by step (filed as `diary`)."""
+    """Stores what only the sampler has: its teacher's accuracy, and its loss history (the measure `diary`)."""
 
     def judge(sampler: Sampler) -> None:
         if "diary" in cell.measures:
@@ -156,4 +156,4 @@ def _accuracy(classify: Callable[[Any], Any], job: Job) -> dict[str, Any]:
 
 
 def sentence(error: SfumatoError) -> str:
-    return f"{error.what} To mend it: {error.fix}." if error.fix else error.what
+    return f"{error.what} To fix it: {error.fix}." if error.fix else error.what

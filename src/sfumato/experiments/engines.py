@@ -1,4 +1,4 @@
-"""Who runs the cells: the cores of this machine, or a Ray cluster; the store is the truth, and cells cannot tell."""
+"""Engines that run cells: processes on this machine, or a Ray cluster; all state is in the store."""
 
 from __future__ import annotations
 

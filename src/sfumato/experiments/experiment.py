@@ -32,7 +32,7 @@ ENDINGS = ("", ".npz", ".zip", ".parquet")  # of a data set that the recipe give
 
 @dataclass(frozen=True, slots=True)
 class Shelf:
-    """Data sets by the names that recipes call them; what was looked for once is remembered."""
+    """Data sets by the names that recipes call them; found paths are cached."""
 
     folder: Path | None
     entries: dict[str, Entry]
@@ -40,7 +40,7 @@ class Shelf:
     contents: dict[str, str] = field(default_factory=dict)
 
     def find(self, name: str) -> tuple[str, Reading]:
-        """Where a data set is and how it is read; a DataError says what to do where it is not here."""
+        """Where a data set is and how it is read; where it is not here, a DataError with what to do."""
         if name not in self.seen:
             try:
                 self.seen[name] = self._look(name)
@@ -52,7 +52,7 @@ class Shelf:
         return found
 
     def content(self, name: str) -> str:
-        """The same for the same files, wherever they lie: this tells cells of one private data set."""
+        """A digest of the files, wherever they lie: cells with the same one have the same private data set."""
         where = self.find(name)[0]
         if where not in self.contents:
             self.contents[where] = content_of(where)
@@ -217,7 +217,7 @@ class Experiment:
             try:
                 cell = cells.get(row.cell) or replace(self.cell(row), students=())
                 cells[row.cell] = replace(cell, students=(*cell.students, row.student))
-            except SfumatoError as error:  # its data is not here, say: a problem of that row alone
+            except SfumatoError as error:  # for example, its data is not here: a problem of that row alone
                 self.problems[row.name] = sentence(error)
         return cells
 
@@ -249,8 +249,8 @@ class Experiment:
         released = data.load(cell.release)
         private = data.load(job.data, job.reading)
         channels, side = released.pixels.shape[1], released.pixels.shape[2]
-        look = Reading(size=side, mode="grey" if channels == 1 else "colour")
-        return row.name, private, released, None if job.public is None else data.load(job.public, look)
+        reading = Reading(size=side, mode="grey" if channels == 1 else "colour")
+        return row.name, private, released, None if job.public is None else data.load(job.public, reading)
 
 
 def run_recipe(
@@ -267,7 +267,7 @@ def run_recipe(
 ) -> RecipeResult:
     """Run the cells of a recipe that are not in the store `out` yet, and write its table; all of it is lab material.
 
-    `data` is the folder of the data sets; `only` chooses cells whose name has that text. A dry run says what would be
+    `data` is the folder of the data sets; `only` chooses cells whose name has that text. A dry run shows what would be
     asked, what it would cost and how long it would take, and reads no private pixel.
     """
     folder = None if data is None else Path(data)

@@ -96,7 +96,7 @@ def _strip(caption: str, private: Images, released: Images, public: Images | Non
 
 
 def _panel(pixels: Tensor) -> Tensor:
-    """Some images, chosen at random and not by looks, as one (h, w, 3)."""
+    """Some images, chosen at random, as one (h, w, 3)."""
     chosen = torch.randperm(len(pixels), generator=torch.Generator().manual_seed(0))[: ACROSS * DOWN]
     zoom = max(1, SIDE // max(pixels.shape[2:]))
     large = pixels[chosen].repeat_interleave(zoom, 2).repeat_interleave(zoom, 3)

@@ -17,11 +17,11 @@ from sfumato.lab.store import Store
 if TYPE_CHECKING:
     from rich.table import Table
 
-LOOK_EVERY = 0.5  # seconds
+REFRESH_EVERY = 0.5  # seconds
 
 
 class Watched:
-    """Counts what has ended, and knows what is under way from the store, whoever runs it."""
+    """Counts the cells that have ended; reads from the store which are running, on any engine."""
 
     def __init__(self, store: Path, cells: Sequence[CellJob]) -> None:
         self._folders = {cell.name: Store(store).cell(cell.inputs) for cell in cells}
@@ -70,14 +70,14 @@ def watching(store: Path, cells: Sequence[CellJob]) -> Iterator[Watched]:
     over = threading.Event()
     with Live(watched.table(), console=Console(stderr=True), auto_refresh=False, transient=True) as live:
 
-        def look() -> None:
-            while not over.wait(LOOK_EVERY):
+        def refresh() -> None:
+            while not over.wait(REFRESH_EVERY):
                 live.update(watched.table(), refresh=True)
 
-        looker = threading.Thread(target=look, daemon=True)
-        looker.start()
+        refresher = threading.Thread(target=refresh, daemon=True)
+        refresher.start()
         try:
             yield watched
         finally:
             over.set()
-            looker.join()
+            refresher.join()

@@ -1,4 +1,4 @@
-"""A recipe: one published table or figure as a TOML file that says only what differs from a method's defaults."""
+"""A recipe: one published table or figure as a TOML file that lists only what differs from a method's defaults."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from sfumato.networks import classifiers
 from sfumato.privacy import Budget
 from sfumato.values import Spec
 
-TYPICAL = Spec(60_000, 1, 28, 28, tuple("0123456789"))  # to check settings before any data set is looked for
+TYPICAL = Spec(60_000, 1, 28, 28, tuple("0123456789"))  # to check settings before any data set is opened
 OWN_MEASURES = ("student", "teacher", "diary")  # "diary": losses by step; the others are metrics
 ALL = "all"
 AXES = ("data", "method", "public", "epsilon", "arch", "label")
@@ -62,7 +62,7 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A line of the table: a cell, one kind of student, and the settings that tell it from other lines."""
+    """A line of the table: a cell, one kind of student, and the settings that distinguish it from other lines."""
 
     cell: Cell
     student: StudentSetting

@@ -1,4 +1,4 @@
-"""What a recipe may say: its tables and keys, each of an exact type."""
+"""What a recipe may contain: its tables and keys, each of an exact type."""
 
 from __future__ import annotations
 

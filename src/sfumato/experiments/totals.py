@@ -50,7 +50,7 @@ def _total(cells: list[Stored]) -> Total:
 
 
 def composed(mechanisms: list[Mechanism], delta: float) -> tuple[float, str]:
-    """The epsilon of all of them together, and who counted it."""
+    """The epsilon of all of them together, and the accountant that computed it."""
     if not mechanisms:
         return 0.0, "PLD"
     by_rdp = epsilon_rdp(mechanisms, delta)

@@ -1,4 +1,4 @@
-"""Which of several settings is kept: chosen on public data for nothing, or on the private data for a price.
+"""Which of several settings is kept: chosen on public data at no cost, or on the private data for a charged epsilon.
 
 A recipe with `[tuning]` and lists of settings in its grids asks for it. On public data every candidate is tried
 there, and the private data is asked with the chosen ones alone. On the private data every candidate is released and
@@ -124,17 +124,17 @@ def _charged(experiment: Experiment, tuning: Tuning, name: str, group: list[Row]
             releases = [read_release(cell.release).images for cell in cells]
             students = []
             for row, cell, images in zip(group, cells, releases, strict=True):
-                lessons = training_images(images)
-                lesson = Schedule.short("small-cnn", soft=lessons.logits is not None)
-                student = train(lessons, lesson, seed=0, what=_axes(row))
-                students.append(Candidate(_axes(row), True, student, origin_of(cell.release, lesson, 0)))
+                training = training_images(images)
+                schedule = Schedule.short("small-cnn", soft=training.logits is not None)
+                student = train(training, schedule, seed=0, what=_axes(row))
+                students.append(Candidate(_axes(row), True, student, origin_of(cell.release, schedule, 0)))
             number = charged_choice(students, lab.folder, job.data, job.reading, releases[0], tuning.epsilon)
             stored.add("chosen", {"value": _axes(group[number])})
     return Choice(name, str(stored.measures()["chosen"]["value"]), {}, f"epsilon {tuning.epsilon:g}")
 
 
 def _groups(rows: list[Row], *, repeats_together: bool) -> Iterator[tuple[str, list[Row]]]:
-    """Rows that differ in nothing but the settings on trial; the first student of a release speaks for it."""
+    """Rows that differ in nothing but the settings on trial; only the first student of a release is used."""
     groups: dict[tuple[Cell, str, str], list[Row]] = {}
     for row in rows:
         trial = {name for name, _ in row.axes}

@@ -1,4 +1,4 @@
-"""Membership attacks on a release, with its real data at hand; lab side, after the release is written."""
+"""Membership attacks on a release, given its real data; lab side, after the release is written."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class AttackPlan:
 
 @dataclass
 class Results:
-    """Scores by attack, and the reasons of the attacks that do not apply."""
+    """Scores by attack, and for each attack that does not apply the reason."""
 
     scores: dict[str, AttackScores]
     left_out: dict[str, str]
@@ -83,12 +83,12 @@ def attack_release(
     reading: Reading | None = None,
     public: str | None = None,
 ) -> list[Score]:
-    """Attack the release in `folder` with its real data at hand; the results go to its lab folder.
+    """Attack the release in `folder`, given its real data; the results go to its lab folder.
 
     `attacks` names attacks to run instead of a panel: any of `sfumato list attacks`, and `shadow-lira`. An attack on a
     classifier attacks one that is trained on the release. The default panel attacks the released images alone; the
     full panel runs every attack. Attacks with shadows fit the method `shadows` times on other records and take minutes;
-    where the method cannot be fitted again, they are left out, and the table says why.
+    where the method cannot be fitted again, they are left out, and the table gives the reason.
     """
     plan = _plan(attacks, panel)
     release = read_release(Path(folder))
@@ -194,10 +194,10 @@ def _attack_images(attack: Attack, release: Release, lineup: Lineup) -> AttackSc
 def _attack_student(names: tuple[str, ...], released: Images, lineup: Lineup, results: Results) -> None:
     """Attack a classifier that is trained on the release alone."""
     images = training_images(released)
-    lesson = Schedule.short("small-cnn", soft=images.logits is not None)
-    student = train(images, lesson, seed=0, what="a classifier to attack")
+    schedule = Schedule.short("small-cnn", soft=images.logits is not None)
+    student = train(images, schedule, seed=0, what="a classifier to attack")
     exposed = expose_trained(student, lineup.members, lineup.others)
-    _attack_exposed(names, exposed, lesson, {}, results)
+    _attack_exposed(names, exposed, schedule, {}, results)
 
 
 def _attack_with_shadows(plan: AttackPlan, release: Release, real: Reference, shadows: int, results: Results) -> None:
@@ -206,10 +206,10 @@ def _attack_with_shadows(plan: AttackPlan, release: Release, real: Reference, sh
     The target of an attack on a classifier is trained like the shadow classifiers: with the labels of as many
     released images.
     """
-    lesson = Schedule.short("small-cnn", loss="labels", images_seen=SHADOW_IMAGES_SEEN)
+    schedule = Schedule.short("small-cnn", loss="labels", images_seen=SHADOW_IMAGES_SEEN)
 
     def student_logits(released: Images, candidates: Images) -> Tensor:
-        student = train(with_hard_labels(released), lesson, seed=0, what="a classifier of a shadow release")
+        student = train(with_hard_labels(released), schedule, seed=0, what="a classifier of a shadow release")
         return outputs(student, candidates.pixels)
 
     measures: dict[str, Measure] = {}
@@ -233,20 +233,20 @@ def _attack_with_shadows(plan: AttackPlan, release: Release, real: Reference, sh
             shadow_logits=study.shadows[STUDENT_LOGITS],
             shadow_members=study.shadow_members,
         )
-        _attack_exposed(plan.on_shadows, exposed, lesson, study.details, results)
+        _attack_exposed(plan.on_shadows, exposed, schedule, study.details, results)
     if plan.shadow_lira:
         found = score_closeness(study)
         results.scores[SHADOW_LIRA] = AttackScores(found.members, found.others, {}, found.details)
 
 
 def _attack_exposed(
-    names: tuple[str, ...], exposed: Exposed, lesson: Schedule, details: Mapping[str, Any], results: Results
+    names: tuple[str, ...], exposed: Exposed, schedule: Schedule, details: Mapping[str, Any], results: Results
 ) -> None:
     found, left_out = run_attacks(exposed, names)
     details = {"target": "a classifier trained on the release", **details}
     for name, scores in found.items():
         results.scores[_student_name(name)] = AttackScores(
-            scores[exposed.members], scores[~exposed.members], asdict(lesson), details
+            scores[exposed.members], scores[~exposed.members], asdict(schedule), details
         )
     results.left_out.update({_student_name(name): reason for name, reason in left_out.items()})
 

@@ -14,7 +14,7 @@ from sfumato.lab.pictures import ALARM, INK, save_figure, save_picture
 from sfumato.statistics.roc import curve
 
 SIDE, GAP, HEAD = 64, 3, 26  # pixels
-LEAST_STEP, LEAST_WIDTH = 56, 320  # pixels that the words need
+LEAST_STEP, LEAST_WIDTH = 56, 320  # pixels that the captions need
 
 
 def draw_curves(scores: dict[str, tuple[Tensor, Tensor]], path: Path) -> None:
@@ -25,16 +25,17 @@ def draw_curves(scores: dict[str, tuple[Tensor, Tensor]], path: Path) -> None:
     least = 1 / max(max(len(members), len(others)) for members, others in scores.values())
     axes.plot([least, 1], [least, 1], color="grey", linestyle=":", label="guessing")
     for name, sides in scores.items():
-        alarms, found = curve(*sides)
-        axes.plot(np.clip(alarms, least, 1), np.clip(found, least, 1), drawstyle="steps-post", label=name)
+        false_positives, true_positives = curve(*sides)
+        clipped = (np.clip(rates, least, 1) for rates in (false_positives, true_positives))
+        axes.plot(*clipped, drawstyle="steps-post", label=name)
     axes.set(
         xscale="log",
         yscale="log",
         xlim=(least, 1),
         ylim=(least, 1),
         aspect="equal",
-        xlabel="others called members (false alarms)",
-        ylabel="members called members",
+        xlabel="false positive rate (others called members)",
+        ylabel="true positive rate (members called members)",
     )
     axes.grid(visible=True, which="major", alpha=0.3)
     axes.legend(loc="lower right", fontsize="small")

@@ -36,8 +36,8 @@ def evaluate_release(
 ) -> list[Score]:
     """Score the release in `folder` against the real data; the results go to its lab folder.
 
-    Metrics that are named are all computed; of a panel, those that these images do not allow are left out, which
-    the table says. Public images, where the release was made from some, are compared with it, too;
+    Metrics that are named are all computed; metrics of a panel that do not apply to these images are left out, and
+    the table gives the reason. `public` are the public images that the release was made from, if any;
     `group` names the column of a protected attribute, `profile` how classifiers are trained, `extractor` the network
     whose features fidelity is measured with.
     """
@@ -70,7 +70,7 @@ def evaluate_release(
 
 
 def panel_of(panel: Panel, named: tuple[str, ...] = (), **settings: str) -> dict[str, Metric]:
-    """The metrics of a panel by discovery, or those that are named; a setting is for those that have it."""
+    """The metrics that are named, or all of a panel; each gets those of the settings that it has."""
     found = {name: contracts.find("metrics", name)() for name in named or contracts.names("metrics")}
     return {
         name: replace(metric, **{key: value for key, value in settings.items() if hasattr(metric, key)})

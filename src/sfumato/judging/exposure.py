@@ -18,25 +18,25 @@ BINS = 15
 LEAST_LOSS = 1e-8  # smaller losses count as equal: the logarithm of the loss has no lower bound
 
 
-def expose(members: Images, others: Images, lesson: Schedule, *, shadows: int = 8, seed: int = 0) -> Exposed:
+def expose(members: Images, others: Images, schedule: Schedule, *, shadows: int = 8, seed: int = 0) -> Exposed:
     """Train a target on all members and shadows on random halves of all records; their logits on the candidates.
 
     Candidates are as many members as others. Shadows come in pairs: the second is trained on the records that the
-    first is not. So with an even number of shadows, each candidate has trained exactly half of them.
+    first is not. So with an even number of shadows, each candidate is a training record of exactly half of them.
     """
     _check(members, others, shadows)
     draw = torch.Generator().manual_seed(seed)
-    if len(others) > len(members):  # a half of the pool is then as large as what trains the target
+    if len(others) > len(members):  # so that half of the pool is as large as the target's training set
         others = others.rows(torch.randperm(len(others), generator=draw)[: len(members)])
     chosen = torch.randperm(len(members), generator=draw)[: len(others)].sort().values
     candidates = torch.cat([chosen, len(members) + torch.arange(len(others))])
     pool = _joined(members, others)
-    target = train(members, lesson, seed=seed, what="target")
+    target = train(members, schedule, seed=seed, what="target")
     halves = _halves(len(pool), shadows, draw)  # (m, pool)
     logits = outputs(target, pool.pixels[candidates])
     shadow_logits = torch.empty(shadows, *logits.shape, dtype=logits.dtype)
     for number, half in enumerate(halves):
-        shadow = train(pool.rows(half), lesson, seed=seed + 1 + number, what=f"shadow {number + 1}")
+        shadow = train(pool.rows(half), schedule, seed=seed + 1 + number, what=f"shadow {number + 1}")
         shadow_logits[number] = outputs(shadow, pool.pixels[candidates])
     return Exposed(
         logits=logits,

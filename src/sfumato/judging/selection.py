@@ -43,7 +43,7 @@ class Candidate:
     name: str
     last: bool
     student: Student
-    origin: str  # the same for the same release, lesson and seed
+    origin: str  # the same for the same release, schedule and seed
 
 
 def select_classifier(
@@ -68,12 +68,12 @@ def select_classifier(
     reading = reading or Reading()
     reference = reference_for(release, real, reading)
     held_out = comparable(release.images, reference)
-    Budget.of(epsilon, count=len(reference.train))  # an impossible one is refused before the work
-    lessons, kept = _split(training_images(release.images))
+    Budget.of(epsilon, count=len(reference.train))  # an invalid epsilon is refused before the work
+    training, kept = _split(training_images(release.images))
     lab = Lab.beside(release.path.absolute())
     with lab:
         read_scores(lab.folder)  # a foreign table is refused before the work
-        candidates = _train(release.path, lessons, archs, seeds, looks, images_seen)
+        candidates = _train(release.path, training, archs, seeds, looks, images_seen)
         chosen = charged_choice(
             candidates, lab.folder / "selection", validation or real, reading, release.images, epsilon
         )
@@ -93,20 +93,20 @@ def _split(images: Images) -> tuple[Images, Images]:
 
 
 def _train(
-    release: Path, lessons: Images, archs: Sequence[str], seeds: Sequence[int], looks: int, images_seen: float | None
+    release: Path, training: Images, archs: Sequence[str], seeds: Sequence[int], looks: int, images_seen: float | None
 ) -> list[Candidate]:
     candidates: list[Candidate] = []
     for arch in archs:
         changes = {} if images_seen is None else {"images_seen": images_seen}
-        lesson = Schedule.short(arch, soft=lessons.logits is not None, **changes)
+        schedule = Schedule.short(arch, soft=training.logits is not None, **changes)
         for seed in seeds:
-            origin = origin_of(release, lesson, seed)
+            origin = origin_of(release, schedule, seed)
 
             def keep(done: float, student: Student, arch: str = arch, seed: int = seed, origin: str = origin) -> None:
                 name = f"{arch}, seed {seed}, after {done:.0%}"
                 candidates.append(Candidate(name, done == 1, _copy(student), origin))
 
-            train(lessons, lesson, seed=seed, what=f"{arch}, seed {seed}", callback=keep, checkpoints=looks)
+            train(training, schedule, seed=seed, what=f"{arch}, seed {seed}", callback=keep, checkpoints=looks)
     return candidates
 
 
@@ -114,21 +114,21 @@ def _copy(student: Student) -> Student:
     return copy.deepcopy(student).eval().requires_grad_(False)
 
 
-def origin_of(release: Path, lesson: Schedule, seed: int) -> str:
+def origin_of(release: Path, schedule: Schedule, seed: int) -> str:
     """A digest of what a classifier is made from.
 
     Not of its weights: their last digits depend on the machine and its number of threads, and a run that is resumed
     elsewhere must find the answer that was paid for. The digest depends on the release alone, so it reveals nothing
     about the records that choose.
     """
-    made_from = [sha256(release / SUMS), asdict(lesson), seed]
+    made_from = [sha256(release / SUMS), asdict(schedule), seed]
     return hashlib.sha256(json.dumps(made_from, sort_keys=True).encode()).hexdigest()
 
 
 def charged_choice(
     candidates: Sequence[Candidate], folder: Path, where: str, reading: Reading, released: Images, epsilon: float
 ) -> int:
-    """The candidate that private records choose, charged in a ledger of its own before they are looked at."""
+    """The candidate that private records choose, charged in a ledger of its own before they are read."""
     folder.mkdir(mode=0o700, exist_ok=True)
     channels, height, width = released.pixels.shape[1:]
     mode: Literal["grey", "colour"] = "grey" if channels == 1 else "colour"
@@ -199,7 +199,9 @@ def _difference(path: Path, asked: dict[str, Any]) -> str:
         return "a note that cannot be read"
     if {"data", "spec"} & other:
         return "other data"
-    return "other candidates" if "candidates" in other else "candidates of the same names from other images or lessons"
+    return (
+        "other candidates" if "candidates" in other else "candidates of the same names from other images or schedules"
+    )
 
 
 def _score(

@@ -26,7 +26,7 @@ from sfumato.values import Images, Reference, Release, Spec
 SHADOW_LIRA = "shadow-lira"
 CLOSENESS = "closeness"
 MOST_OTHERS = 2_000  # training records beside the candidates that a shadow is fitted on
-MOST_RELEASED = 5_000  # images of a release that are looked at
+MOST_RELEASED = 5_000  # images of a release that candidates are compared with
 CLOSEST = 1e-3  # the distance that counts as a copy: logarithms need one above zero
 LIMIT = (
     "shadow releases were fitted on real records outside the release's ledger; nothing of them is kept, "

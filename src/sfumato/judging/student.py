@@ -17,7 +17,7 @@ from sfumato.statistics.panels import accuracy, comparable, set_aside, student_l
 from sfumato.training.student import Loss, Schedule, Subset, released_labels, training_images
 from sfumato.values import Images, Reference, Score
 
-HELD_OUT, MOST_HELD_OUT = 20, 2_000  # one released image in so many is kept from the student, at most so many
+HELD_OUT, MOST_HELD_OUT = 20, 2_000  # one released image in 20 is held out from training, at most 2,000
 MOST_SEEDS = 1_000
 TABLE = "students.md"
 HEAD = (
@@ -46,20 +46,20 @@ def train_student(
     if not 1 <= seeds <= MOST_SEEDS:
         raise UsageError(f"Expected 1 to {MOST_SEEDS} seeds, got {seeds}.")
     release = read_release(Path(folder))
-    lessons, kept = _split(training_images(release.images, loss, subset))
-    # Logits, and the labels of all images together, which are of many kinds, need many small steps.
-    long = subset == "all" or (lessons.logits is not None and loss != "labels")
-    lesson = _lesson(arch, schedule, loss, temperature, long=long)
-    lesson.check(lessons)
+    training, kept = _split(training_images(release.images, loss, subset))
+    # Training on logits, or on the labels of both subsets together, needs many small steps.
+    long = subset == "all" or (training.logits is not None and loss != "labels")
+    settings = _schedule(arch, schedule, loss, temperature, long=long)
+    settings.check(training)
     reference = reference_for(release, real, reading or Reading())
-    comparable(lessons, reference)
+    comparable(training, reference)
     lab = Lab.beside(release.path.absolute())
     with lab:
         pass  # report an unusable lab folder before the hours of training
     asked: dict[str, str] = {"schedule": schedule, "subset": subset or "by default"}
-    score = _score(lesson, lessons, kept, reference, tuple(range(seeds)), asked)
+    score = _score(settings, training, kept, reference, tuple(range(seeds)), asked)
     with lab:
-        document = {"notice": NOTICE.splitlines()[0], "score": asdict(score), "lesson": asdict(lesson)}
+        document = {"notice": NOTICE.splitlines()[0], "score": asdict(score), "lesson": asdict(settings)}
         lab.write(f"student-{arch}.json", json.dumps(document, indent=2, default=str) + "\n")
         lab.write(TABLE, _table(lab.folder / TABLE, score))
     return score
@@ -80,21 +80,21 @@ def summary(score: Score) -> str:
     return "\n".join(lines)
 
 
-def _lesson(arch: str, schedule: str, loss: Loss | None, temperature: float | None, *, long: bool) -> Schedule:
+def _schedule(arch: str, schedule: str, loss: Loss | None, temperature: float | None, *, long: bool) -> Schedule:
     changes: dict[str, Any] = {} if loss is None else {"loss": loss}
     if temperature is not None:
         changes["temperature"] = temperature
     if schedule == "paper":
-        lesson = Schedule.paper(arch, **changes)
+        settings = Schedule.paper(arch, **changes)
     else:
-        lesson = Schedule.short(arch, soft=long, **changes)
-    if temperature is not None and lesson.loss != "kl":
+        settings = Schedule.short(arch, soft=long, **changes)
+    if temperature is not None and settings.loss != "kl":
         raise UsageError("Expected a temperature with the loss kl alone.", fix="add --loss kl, or leave it out")
-    return lesson
+    return settings
 
 
 def _split(images: Images) -> tuple[Images, Images]:
-    """The images that the student is trained on, and released images that are kept from it."""
+    """The images that the student is trained on, and released images that are held out."""
     count = min(MOST_HELD_OUT, len(images) // HELD_OUT)
     if not count:
         raise DataError(f"Expected a release of at least {HELD_OUT} images, got {len(images)}.")
@@ -102,27 +102,27 @@ def _split(images: Images) -> tuple[Images, Images]:
 
 
 def _score(
-    lesson: Schedule, lessons: Images, kept: Images, real: Reference, seeds: tuple[int, ...], asked: dict[str, str]
+    settings: Schedule, training: Images, kept: Images, real: Reference, seeds: tuple[int, ...], asked: dict[str, str]
 ) -> Score:
-    held_out = comparable(lessons, real)
+    held_out = comparable(training, real)
     released = released_labels(kept)
     on_real, on_kept = student_logits(
-        lessons, {lesson.arch: lesson}, (held_out.pixels, kept.pixels), seeds=seeds, what="student"
+        training, {settings.arch: settings}, (held_out.pixels, kept.pixels), seeds=seeds, what="student"
     )
-    answers = [logits.argmax(1) for logits in on_real[lesson.arch]]
-    agreements = [(logits.argmax(1) == released).double().mean().item() for logits in on_kept[lesson.arch]]
+    answers = [logits.argmax(1) for logits in on_real[settings.arch]]
+    agreements = [(logits.argmax(1) == released).double().mean().item() for logits in on_kept[settings.arch]]
     details = {
         "agreement": sum(agreements) / len(agreements),
         "agreements": agreements,
         "agreement_with": "labels" if kept.logits is None else "logits",
         "kept_from_the_student": len(kept),
-        "arch": lesson.arch,
+        "arch": settings.arch,
         **asked,
-        "loss": lesson.loss_for(lessons),
-        "epochs": lesson.epochs(lessons),
+        "loss": settings.loss_for(training),
+        "epochs": settings.epochs(training),
         "test_split": real.test is not None,
     }
-    return accuracy(f"student-{lesson.arch}", answers, held_out, seeds=seeds, details=details)
+    return accuracy(f"student-{settings.arch}", answers, held_out, seeds=seeds, details=details)
 
 
 def _table(path: Path, score: Score) -> str:

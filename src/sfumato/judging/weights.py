@@ -13,7 +13,7 @@ INCEPTION = data.Download(
 
 
 def provide_weights(extractor: str | None) -> None:
-    """Let features be found in the user's cache; 91 MB are downloaded only for one who names the network."""
+    """Search the user's cache for the weights; download them (91 MB) only if the network is named."""
     if data.cache() not in features.FOLDERS:
         features.FOLDERS.insert(0, data.cache())
     there = any((folder.expanduser() / INCEPTION.name).is_file() for folder in features.FOLDERS)

@@ -115,7 +115,7 @@ class Lab:
             (self.folder / name).unlink(missing_ok=True)
         others = [path for path in self.folder.iterdir() if path.name not in ("lock", "PRIVATE")]
         if not any(path.is_file() or any(path.iterdir()) for path in others):
-            # An empty lab folder would only puzzle its owner.
+            # Nothing else is in the lab folder, so it is removed, too.
             shutil.rmtree(self.folder)
 
     def write(self, name: str, content: str | bytes) -> Path:

@@ -13,7 +13,7 @@ from torch import Tensor
 from sfumato.files import written_whole
 from sfumato.values import Images
 
-ALARM, INK = "#b00020", "black"  # of words about private images, and of others
+ALARM, INK = "#b00020", "black"  # colours of captions of private images, and of others
 ROWS, PER_CLASS, GAP, HEAD, MIDDLE = 10, 8, 4, 24, 16
 
 

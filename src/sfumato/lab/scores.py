@@ -1,4 +1,4 @@
-"""The one table of scores that a release has in its lab: added to by each judge, kept for machines and for people."""
+"""The table of scores in the lab of a release: each metric and attack adds its rows; for machines and for people."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def versions() -> dict[str, str]:
 
 
 def _number(value: float | None) -> float | None:
-    """JSON knows neither infinity nor not-a-number."""
+    """JSON has neither infinity nor not-a-number."""
     return None if value is None or not math.isfinite(value) else float(value)
 
 

@@ -78,7 +78,7 @@ class Stored:
         return (self.folder / "measures" / f"{measure}.json").exists()
 
     def add(self, measure: str, document: Mapping[str, Any]) -> None:
-        """One judgement, whole or not at all; what is there already stays, for it was first."""
+        """One judgement, whole or not at all; an existing file is kept."""
         known = {"cell": self.digest, "measure": measure, **_flat(self.inputs()), **document}
         (self.folder / "measures").mkdir(exist_ok=True)
         _write_once(self.folder / "measures" / f"{measure}.json", known)

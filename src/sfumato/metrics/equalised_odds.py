@@ -28,11 +28,11 @@ SHUFFLES = 50  # shuffles that show how large a gap is by chance
 
 @dataclass(frozen=True)
 class EqualisedOdds(Metric):
-    """Equalised odds difference (Hardt, Price and Srebro 2016) on real held-out images; 0 where groups fare alike.
+    """Equalised odds difference (Hardt, Price and Srebro 2016) on real held-out images; 0: equal rates in all groups.
 
-    Where there is a test split, classifiers that were trained on the real images stand beside, so that one sees what
-    the release added to the unfairness of the data. A largest gap is above 0 by chance alone, the more so the
-    smaller the groups: `by_chance` is its mean when groups are shuffled among the images of each class.
+    Where there is a test split, classifiers that were trained on the real images are scored too, which shows what
+    the release adds to the unfairness of the data. A largest gap is above 0 by chance alone, and more so for
+    smaller groups: `by_chance` is its mean when groups are shuffled among the images of each class.
     """
 
     judges: ClassVar = "fairness"
@@ -70,9 +70,9 @@ class EqualisedOdds(Metric):
 
     def _answers(self, images: Images, tested: _Tested) -> Tensor:
         images = training_images(images)
-        lesson = Schedule.short(self.arch, soft=images.logits is not None, images_seen=self.images_seen)
+        schedule = Schedule.short(self.arch, soft=images.logits is not None, images_seen=self.images_seen)
         (logits,) = student_logits(
-            images, {self.arch: lesson}, (tested.images.pixels,), seeds=self.seeds, what="equalised-odds"
+            images, {self.arch: schedule}, (tested.images.pixels,), seeds=self.seeds, what="equalised-odds"
         )
         return torch.stack(logits[self.arch]).argmax(2)  # (seeds, n)
 
@@ -81,7 +81,7 @@ class EqualisedOdds(Metric):
         return Score(name, float(values.mean()), error, better, self.seeds)
 
     def _errors(self, tested: _Tested, answers: dict[str, Tensor]) -> list[float]:
-        """Of each figure, and of the amplification of the first one: on the same images for both classifiers."""
+        """Of each figure, and of the amplification of the first one, with the same resamples for both classifiers."""
 
         def figures(rows: Tensor) -> Tensor:
             ours = tested.figures(answers["release"], rows).mean(0)

@@ -42,7 +42,7 @@ class Fid(Metric):
 def extrapolated(ours: Tensor, theirs: Tensor, whole: float) -> float | None:
     """The line in 1 / images through the whole and the mean of its halves, at zero (Chong and Forsyth 2020).
 
-    None where half of the images are fewer than their features: the distance is no line there.
+    None where half of the images are fewer than their features: the distance is not linear in 1 / images there.
     """
     if min(len(ours), len(theirs)) // 2 <= ours.shape[1]:
         return None

@@ -1,4 +1,4 @@
-"""How likely real test images are under a mixture round the synthetic ones: quality, variety and no copying, in one."""
+"""How likely real test images are under a mixture round the synthetic ones: quality, variety and copying in one."""
 
 from __future__ import annotations
 
@@ -61,11 +61,11 @@ def fld_of_each(synthetic: Tensor, train: Tensor, test: Tensor) -> Tensor:
     mean, spread = train.mean(0), train.std(0)
     spread = spread.clamp(
         min=max(1e-6, spread.mean().item() / 100)
-    )  # or a feature that real images lack would outweigh all
+    )  # so that a feature that is constant on real images does not dominate
     synthetic, train, test = ((side - mean) / spread for side in (synthetic, train, test))
     first, second = train.tensor_split(2)
     common = max(1e-4, nearest_variance(first, second))  # among real images, so that copies cannot make it small
-    count = min(len(synthetic), len(first))  # more centres are likelier by themselves
+    count = min(len(synthetic), len(first))  # because more centres alone raise the likelihood
     likely = []
     for centres, points in ((synthetic[:count], train), (first[:count], second)):
         variances = mixture_variances(centres, points, common=common)

@@ -25,11 +25,11 @@ class Gen2Real(Metric):
     judges: ClassVar = "utility"
     higher_is_better: ClassVar[bool] = True
 
-    archs: tuple[str, ...] = ()  # none: those of the profile
+    archs: tuple[str, ...] = ()  # empty: those of the profile
     seeds: tuple[int, ...] = (0, 1)
     profile: Profile = "cpu"
     selection: Selection = "last"  # synthetic: of eight checkpoints, the best on a tenth of the synthetic images
-    images_seen: float = math.inf  # these two bound the lessons of the profile cpu
+    images_seen: float = math.inf  # this and the next bound the training of the profile cpu
     max_epochs: float = CPU_EPOCHS
 
     def __call__(self, synthetic: Images, real: Reference) -> Score:
@@ -40,10 +40,12 @@ class Gen2Real(Metric):
         logits = self._logits(images, archs, held_out)
         details = {
             "profile": self.profile,
-            "selection": "last step" if self.selection == "last" else "best look on a tenth of the synthetic images",
+            "selection": "last step"
+            if self.selection == "last"
+            else "best checkpoint on a tenth of the synthetic images",
             "test_split": real.test is not None,
             "taught_by": "the images of the classes" if images is synthetic else "the images for transfer",
-            **panels.training_details({arch: self.lesson_for(arch, images) for arch in archs}, images),
+            **panels.training_details({arch: self.schedule_for(arch, images) for arch in archs}, images),
         }
         score = panels.panel_score("gen2real", logits, held_out, seeds=self.seeds, details=details)
         worst = panels.worst_class("gen2real-worst-class", logits, held_out, seeds=self.seeds)
@@ -52,9 +54,9 @@ class Gen2Real(Metric):
         return replace(score, parts=(*score.parts, worst, calibration, *by_labels))
 
     def _logits(self, images: Images, archs: tuple[str, ...], held_out: Images) -> panels.PanelLogits:
-        lessons = {arch: self.lesson_for(arch, images) for arch in archs}
+        schedules = {arch: self.schedule_for(arch, images) for arch in archs}
         (logits,) = panels.student_logits(
-            images, lessons, (held_out.pixels,), seeds=self.seeds, what="gen2real", selection=self.selection
+            images, schedules, (held_out.pixels,), seeds=self.seeds, what="gen2real", selection=self.selection
         )
         return logits
 
@@ -63,12 +65,12 @@ class Gen2Real(Metric):
         answers = [logits.argmax(1) for logits in self._logits(images, (BY_LABELS,), held_out)[BY_LABELS]]
         details = {
             "arch": BY_LABELS,
-            **panels.training_details({BY_LABELS: self.lesson_for(BY_LABELS, images)}, images),
+            **panels.training_details({BY_LABELS: self.schedule_for(BY_LABELS, images)}, images),
         }
         return panels.accuracy("gen2real-labels", answers, held_out, seeds=self.seeds, details=details)
 
-    def lesson_for(self, arch: str, synthetic: Images) -> Schedule:
+    def schedule_for(self, arch: str, synthetic: Images) -> Schedule:
         """The schedule of the profile; students are trained on logits where the release has them."""
-        return panels.lesson_for(
+        return panels.schedule_for(
             self.profile, arch, synthetic, images_seen=self.images_seen, max_epochs=self.max_epochs
         )

@@ -17,11 +17,11 @@ from sfumato.training.student import Schedule, predict, train
 from sfumato.values import Groups, Images, Reference, Score
 
 METHOD = (
-    "an estimate: a release does not say to which group an image belongs, so a classifier that was trained on four "
-    "fifths of the real training images says it, and its confusions on the last fifth are taken out (adjusted count, "
-    "Forman 2008); right where the released images of a group look like the real ones"
+    "an estimate: a release has no group labels, so a classifier that was trained on four fifths of the real training "
+    "images predicts them, and the counts are corrected by its confusion matrix on the last fifth (adjusted count, "
+    "Forman 2008); valid where the released images of a group look like the real ones"
 )
-LEAST_TOLD_APART = 0.2  # of the confusions' smallest singular value, which is 1 without errors and 0 by guessing
+LEAST_SINGULAR_VALUE = 0.2  # the smallest one of the confusion matrix: 1 without errors, 0 by guessing
 FEWEST = 20  # real images with a known group
 
 
@@ -67,8 +67,8 @@ class GroupRepresentation(Metric):
         """How many released images are predicted to be of each group, and confusions (true, predicted) on real ones."""
         order = some(len(labelled), len(labelled), torch.Generator().manual_seed(seed))
         unseen, learnt = order[: len(order) // 5], order[len(order) // 5 :]
-        lesson = Schedule.short(self.arch, images_seen=self.images_seen)
-        student = train(labelled.rows(learnt), lesson, seed=seed, what=f"group-representation, seed {seed}")
+        schedule = Schedule.short(self.arch, images_seen=self.images_seen)
+        student = train(labelled.rows(learnt), schedule, seed=seed, what=f"group-representation, seed {seed}")
         groups = len(labelled.classes)
         predicted = torch.bincount(predict(student, synthetic.pixels), minlength=groups)
         pairs = labelled.labels[unseen] * groups + predict(student, labelled.pixels[unseen])
@@ -76,7 +76,7 @@ class GroupRepresentation(Metric):
         return predicted.double(), confusions.double()
 
     def _error(self, counted: list[tuple[Tensor, Tensor]], theirs: Tensor) -> float:
-        """Under drawing anew the released images and the real ones, both those that are counted and those judged on."""
+        """By the bootstrap over released images, real training images and those of the confusion matrix."""
         draw = torch.Generator().manual_seed(self.seeds[0])
         predicted, confusions = counted[0]
         drawn = torch.stack(
@@ -109,9 +109,9 @@ def _labelled(synthetic: Images, real: Reference) -> Images:
 
 
 def _corrected(predicted: Tensor, confusions: Tensor) -> Tensor:
-    """The shares that, so confused, would look like what was predicted; nan where groups are confused too much."""
+    """The shares that give the predicted ones after these confusions; nan where groups are confused too much."""
     rates = confusions / confusions.sum(1, True).clamp(min=1)  # of true groups (rows), which were predicted
-    if torch.linalg.svdvals(rates).min() < LEAST_TOLD_APART:
+    if torch.linalg.svdvals(rates).min() < LEAST_SINGULAR_VALUE:
         return torch.full_like(predicted, torch.nan)
     shares: Tensor = torch.linalg.solve(rates.T, predicted / predicted.sum()).clamp(min=0)
     return shares / shares.sum()

@@ -1,4 +1,4 @@
-"""How surely a classifier names each synthetic image, and how varied the names are; no real image is needed."""
+"""How confident a classifier is on each synthetic image, and how varied its classes are; no real image is needed."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from sfumato.statistics.features import chosen, compared, extractor, logits, ref
 from sfumato.training.student import Schedule, outputs, train
 from sfumato.values import Images, Reference, Score
 
-DOMAIN = "small-cnn-on-real"  # where the extractor has no classifier: one that learnt the training images
+DOMAIN = "small-cnn-on-real"  # where the extractor has no classifier: one trained on the real training images
 
 
 @dataclass(frozen=True)
 class InceptionScore(Metric):
     """Salimans et al. (2016): exp of the mean divergence of an image's classes from those of all; 1 is the worst.
 
-    An ImageNet classifier names things that few data sets hold, so the score of real images is given beside it.
+    An ImageNet classifier has classes that few data sets contain, so the score of real images is given as well.
     """
 
     judges: ClassVar = "fidelity"
@@ -61,8 +61,8 @@ class InceptionScore(Metric):
         refuse_other_kind(synthetic, real, most=self.most, seed=self.seed, fewest=2 * self.splits)
         rows, their_rows = (chosen(side, most=self.most, seed=self.seed) for side in (synthetic, real))
         known = real.rows(their_rows)
-        lesson = Schedule(images_seen=self.images_seen)
-        student = train(known, lesson, seed=self.seed, what="inception-score's classifier")
+        schedule = Schedule(images_seen=self.images_seen)
+        student = train(known, schedule, seed=self.seed, what="inception-score's classifier")
         return DOMAIN, outputs(student, synthetic.pixels[rows]), outputs(student, known.pixels)
 
 

@@ -64,8 +64,8 @@ class ModelBias(Metric):
 
     def _answers(self, images: Images, tested: _Tested) -> Tensor:
         images = training_images(images)
-        lesson = Schedule.short(self.arch, soft=images.logits is not None, images_seen=self.images_seen)
-        of_views = student_logits(images, {self.arch: lesson}, tested.views, seeds=self.seeds, what="model-bias")
+        schedule = Schedule.short(self.arch, soft=images.logits is not None, images_seen=self.images_seen)
+        of_views = student_logits(images, {self.arch: schedule}, tested.views, seeds=self.seeds, what="model-bias")
         answers = [torch.stack(logits[self.arch]).argmax(2) for logits in of_views]  # of each view (seeds, n)
         return torch.stack(answers, dim=1)  # (seeds, v, n)
 

@@ -24,7 +24,7 @@ from sfumato.values import Images, Reference, Score
 
 @dataclass(frozen=True)
 class Nearest(Metric):
-    """Ratio of median distances, synthetic over test; well below 1 is an alarm, far above 1 only means far.
+    """Ratio of median distances, synthetic over test; well below 1 suggests copies, well above 1 means distant images.
 
     A distance is the root mean square over pixels in [0, 1]. Without a test split, training images
     stand in for test images, each compared with all the others.

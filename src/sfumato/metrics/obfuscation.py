@@ -32,8 +32,8 @@ class Obfuscation(Metric):
     """Ratio of median distances to the nearest private image, released over public.
 
     About 1: the release is as far from the private images as the public ones are. Well below 1: it has moved
-    towards them. Two classifiers try to tell released from private and released from public images: 0.5 means
-    that they cannot.
+    towards them. Two classifiers try to distinguish released from private and released from public images: an
+    accuracy of 0.5 means that they cannot.
     """
 
     judges: ClassVar = "privacy"
@@ -76,15 +76,15 @@ class Obfuscation(Metric):
         rows = [some(len(pixels), 2 * count, draw) for pixels in (released, others)]
         sides = released[rows[0]], others[rows[1]]
         labels = torch.arange(2).repeat_interleave(count)
-        lessons = Images(torch.cat([side[:count] for side in sides]), labels, SIDES)
-        lesson = Schedule.short("small-cnn", loss="labels", images_seen=self.images_seen)
-        judge = train(lessons, lesson, seed=self.seed, what="obfuscation")
+        training = Images(torch.cat([side[:count] for side in sides]), labels, SIDES)
+        schedule = Schedule.short("small-cnn", loss="labels", images_seen=self.images_seen)
+        judge = train(training, schedule, seed=self.seed, what="obfuscation")
         unseen = torch.cat([side[count:] for side in sides])
         return (predict(judge, unseen) == labels).double().mean().item()
 
 
 def _check(synthetic: Images, real: Reference) -> Images:
-    """The public images, where all is as it must be."""
+    """The public images, after checks of shapes and counts."""
     if real.public is None:
         raise NotApplicable(
             "Expected the public images that the release was made from, got none.", fix="name them with --public"

@@ -29,12 +29,12 @@ class Real2Gen(Metric):
     judges: ClassVar = "utility"
     higher_is_better: ClassVar[bool] = True
 
-    archs: tuple[str, ...] = ()  # none: those of the profile
-    seeds: tuple[int, ...] = (0,)  # one: its error is over networks, and lessons are as long as those of gen2real
+    archs: tuple[str, ...] = ()  # empty: those of the profile
+    seeds: tuple[int, ...] = (0,)  # one, because the error is over networks and each takes as long as in gen2real
     profile: Profile = "cpu"
     legacy: bool = False
     most: int = 20_000  # synthetic images to be judged
-    images_seen: float = math.inf  # these two bound the lessons of the profile cpu
+    images_seen: float = math.inf  # this and the next bound the training of the profile cpu
     max_epochs: float = CPU_EPOCHS
 
     def __call__(self, synthetic: Images, real: Reference) -> Score:
@@ -57,12 +57,12 @@ class Real2Gen(Metric):
             "epochs": {},
         }
         for arch in archs:
-            images = self._lessons_of(arch, real)
-            lessons = {arch: self.lesson_for(arch, images)}
-            for key, of_arch in panels.training_details(lessons, images).items():
+            images = self._training_images_for(arch, real)
+            schedules = {arch: self.schedule_for(arch, images)}
+            for key, of_arch in panels.training_details(schedules, images).items():
                 details[key] |= of_arch
             tests = [judged.pixels] if test is None else [judged.pixels, test.pixels]
-            logits = panels.student_logits(images, lessons, tests, seeds=self.seeds, what="real2gen")
+            logits = panels.student_logits(images, schedules, tests, seeds=self.seeds, what="real2gen")
             on_synthetic |= logits[0]
             if test is not None:
                 on_test |= logits[1]
@@ -72,13 +72,15 @@ class Real2Gen(Metric):
         ceiling = panels.panel_score("real2real", on_test, test, seeds=self.seeds, details={})
         return replace(score, parts=(*score.parts, replace(ceiling, parts=()), *ceiling.parts))
 
-    def lesson_for(self, arch: str, images: Images) -> Schedule:
-        lesson = panels.lesson_for(self.profile, arch, images, images_seen=self.images_seen, max_epochs=self.max_epochs)
-        if self.profile == "dpac" and arch != "mlp":  # gentler and longer than with synthetic images
-            lesson = replace(lesson, rate=0.01, max_epochs=100.0)
-        return lesson
+    def schedule_for(self, arch: str, images: Images) -> Schedule:
+        schedule = panels.schedule_for(
+            self.profile, arch, images, images_seen=self.images_seen, max_epochs=self.max_epochs
+        )
+        if self.profile == "dpac" and arch != "mlp":  # a smaller rate and more epochs than with synthetic images
+            schedule = replace(schedule, rate=0.01, max_epochs=100.0)
+        return schedule
 
-    def _lessons_of(self, arch: str, real: Reference) -> Images:
+    def _training_images_for(self, arch: str, real: Reference) -> Images:
         """The real images to train this network on: the training split, except where legacy repeats DPAC's flaw."""
         on_test_split = self.legacy and arch != "mlp" and real.test is not None
         return known(real.held_out if on_test_split else real.train)

@@ -75,7 +75,7 @@ class Representation(Metric):
         )
 
     def _coverage(self, synthetic: Images, real: Reference, draw: torch.Generator) -> list[Score]:
-        """Of the class that is covered worst; nothing where no class has enough held-out images."""
+        """The coverage of the class with the lowest one; empty where no class has enough held-out images."""
         sides = [synthetic, known(real.held_out), known(real.train)]
         count = min(self.most, *map(len, sides))
         released, tested, training = (images.rows(some(len(images), count, draw)) for images in sides)

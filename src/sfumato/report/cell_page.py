@@ -15,7 +15,7 @@ from sfumato.release import Certificate
 from sfumato.report.leaderboard import Document, Line, Seen, duration, memory, number, numbers_by_name, shown
 from sfumato.report.plots import GROUPED, Figure, class_bars, csv_text, curve_of_delta
 
-LARGE = 10  # an epsilon above it must be meant, says the command line
+LARGE = 10  # above this epsilon the command line asks for a confirming option
 
 
 def release_command(inputs: Document) -> str:
@@ -163,7 +163,7 @@ def _privacy(certificate: Certificate) -> Document:
     allowed = budget or guarantee.epsilon or 1.0
     percent = min(100.0, 100 * guarantee.epsilon / allowed)
     factor = math.exp(min(guarantee.epsilon, 700))
-    odds = f"a factor of {factor:.3g}" if factor < 1e6 else "a factor so large that it says little"
+    odds = f"a factor of {factor:.3g}" if factor < 1e6 else "a factor so large that it means little"
     meaning = (
         f"In words: take any one private image away, and the odds of whatever anyone could conclude from this "
         f"release change by at most {odds}, except with probability {guarantee.delta:g}."
@@ -183,7 +183,7 @@ def _scores(cell: Seen) -> Iterator[Document]:
 
 
 def _parts(score: Document) -> Iterator[Document]:
-    """Parts of parts come after their own."""
+    """Each part, followed by its own parts."""
     for part in score.get("parts") or ():
         if isinstance(part, dict):
             yield part

@@ -46,7 +46,7 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """Points that belong together; a hollow one is somebody else's."""
+    """Points that belong together; hollow points are from the literature."""
 
     label: str
     points: Sequence[Point]
@@ -57,7 +57,7 @@ class Series:
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """What an axis says; an infinite value stands beside a logarithmic one, under the word for it."""
+    """The label and limits of an axis; an infinite value is drawn beside a logarithmic axis, with a label."""
 
     label: str
     log: bool = False

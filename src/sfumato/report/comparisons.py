@@ -1,4 +1,4 @@
-"""The tables of a store as its index tells of them: what was compared, and how settings were chosen."""
+"""The tables of a store as its index shows them: what was compared, and how settings were chosen."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ UNTUNED, UNKNOWN = "Nothing was tuned.", "How settings were chosen is not known.
 
 
 def read_comparisons(store: Path) -> list[Document]:
-    """Each table by the name of its folder; a broken one has nothing to say."""
+    """Each table by the name of its folder; those that cannot be read are skipped."""
     found: list[Document] = []
     for path in sorted((store / "tables").glob("*/table.json")):
         try:

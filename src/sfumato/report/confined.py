@@ -3,7 +3,7 @@
 Guarantee: once `confine` has returned, Python code of this process can open the files of the release and of installed
 packages to read them, the page to write it, and no other file, whatever links lie in between; nor a socket, another
 process or a foreign library. It is an audit hook of the interpreter and not a sandbox of the kernel: native code that
-opens files by itself is not seen, nor are questions for the size or date of a file by its name, and what was imported
+opens files by itself is not seen, nor is reading the size or date of a file by its name, and what was imported
 before is trusted.
 """
 
@@ -55,16 +55,16 @@ def write_public_page(release: Path | str, out: Path | str | None = None) -> Pat
 
 
 def confine(release: Path, out: Path) -> None:
-    """Shut this process in with a release and the place of its page; there is no way back."""
-    walls = _Walls((_real(release), *_installed()), frozenset(map(_place, (out, unfinished_name(out)))))
+    """Restrict this process to a release and the file of its page; this cannot be undone."""
+    permissions = _Permissions((_real(release), *_installed()), frozenset(map(_place, (out, unfinished_name(out)))))
     sys.dont_write_bytecode, sys.pycache_prefix = True, None
-    sys.path[:] = [entry for entry in sys.path if walls.inside(_real(entry))]  # an import looks into all of them
-    sys.addaudithook(walls)
+    sys.path[:] = [entry for entry in sys.path if permissions.inside(_real(entry))]  # an import searches all of them
+    sys.addaudithook(permissions)
 
 
 @dataclass(frozen=True, slots=True)
-class _Walls:
-    """What may be opened, asked at every event of the interpreter."""
+class _Permissions:
+    """The audit hook: which files may be opened, checked at every event of the interpreter."""
 
     readable: tuple[str, ...]  # folders with all that is below them, and single files
     writable: frozenset[str]
@@ -83,7 +83,7 @@ class _Walls:
             raise _refusal(f"use {event}")
 
     def _opened(self, path: Any, writing: bool) -> None:
-        if isinstance(path, int):  # open already, and it was looked at then
+        if isinstance(path, int):  # open already, and it was checked then
             return
         real = _real("." if path is None else path)
         if writing and real not in self.writable:

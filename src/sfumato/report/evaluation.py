@@ -20,21 +20,21 @@ Row = dict[str, Any]
 SECTIONS = {
     "utility": (
         "Utility",
-        "How good are classifiers that learn from the release alone, and how well do classifiers "
-        "that learnt from real images recognise it? Means over classifiers and seeds, nothing selected.",
+        "How accurate are classifiers that are trained on the release alone, and how accurate are classifiers "
+        "trained on real images on the release? Means over classifiers and seeds, nothing selected.",
     ),
     "fidelity": (
         "Fidelity",
-        "How near is the release to real images in the eyes of the feature extractor in brackets? "
+        "How near is the release to real images by the features of the extractor in brackets? "
         "Scores of two extractors, or of different sample sizes, must not be compared.",
     ),
     "privacy": (
         "Privacy under attack",
-        "What attackers get out of the release. These are smoke alarms for copying: "
-        "silence is no proof, the guarantee above is.",
+        "What attacks find out from the release. They can detect copying; "
+        "an attack that fails proves nothing: only the guarantee above does.",
     ),
-    "fairness": ("Fairness", "Who is served worse, and is a bias of the real data amplified?"),
-    "all": ("Altogether", "One number for three: see its formula in the details."),
+    "fairness": ("Fairness", "Which groups and classes get worse results, and is a bias of the real data amplified?"),
+    "all": ("Altogether", "Accuracy, privacy and fairness as one number; its formula is in the details."),
 }
 PICTURES = {
     "utility": (),
@@ -131,7 +131,7 @@ def _tiles(rows: list[Row]) -> list[dict[str, str]]:
         ("trained on real images", _named(rows, "real2real"), "the ceiling"),
         ("worst class", _named(rows, "gen2real-worst-class"), "accuracy on real images"),
         ("Frechet distance", _starting(rows, "fid["), "lower is better"),
-        ("strongest attack", strongest, "area under the curve; 0.5 is a coin"),
+        ("strongest attack", strongest, "area under the curve; 0.5 is guessing"),
         ("near duplicates", _named(rows, "near-duplicates"), "share of the release"),
         ("harmonic score", _named(rows, "harmonic-score"), "accuracy, privacy, fairness"),
     ]

@@ -1,4 +1,4 @@
-"""What a store knows, cell by cell and line by line: repeats of one cell are a line with means and their errors."""
+"""The contents of a store by cell and by line: repeats of one cell are a line, with means and their errors."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Seen:
 
     @property
     def settings(self) -> dict[str, str]:
-        """As the recipe has them: a repeat has its own seed, which does not tell it from its fellows."""
+        """As in the recipe: without the seed of a repeat, which does not make it another line."""
         settings = {str(name): str(value) for name, value in dict(self.inputs.get("settings") or {}).items()}
         seed = settings.pop("seed", "0")
         base = str(int(seed) - int(self.inputs.get("repeat") or 0)) if seed.lstrip("-").isdigit() else seed
@@ -104,7 +104,7 @@ class Leaderboard:
     lines: tuple[Line, ...]
     measures: tuple[str, ...]
     judges: dict[str, str]
-    better: dict[str, str]  # "higher" or "lower" by measure; none where nobody said
+    better: dict[str, str]  # "higher" or "lower" by measure; no entry where it is unknown
     common: str  # what all lines have in common
     unfinished: int
     problems: dict[str, str] = field(default_factory=dict)  # by digest, why a cell is left out
@@ -220,7 +220,7 @@ def _line(group: list[Seen], names: Mapping[str, str], measures: Sequence[str], 
 
 
 def _names(cells: Sequence[Seen]) -> dict[str, str]:
-    """The cells' data sets by name; where two have the same one, a piece of their digests tells them apart."""
+    """The cells' data sets by name; where two have the same name, with a part of their digests."""
     contents: dict[str, set[str]] = {}
     for cell in cells:
         contents.setdefault(cell.inputs["data"], set()).add(str(cell.inputs.get("data_content")))
@@ -233,7 +233,7 @@ def _names(cells: Sequence[Seen]) -> dict[str, str]:
 
 
 def _facts(cell: Seen) -> list[str]:
-    """What beside data, method and epsilon makes a line what it is."""
+    """The settings that, beside data, method and epsilon, define a line."""
     inputs = cell.inputs
     facts = [f"{name}={value}" for name, value in sorted(cell.settings.items())]
     facts += [f"{name} {inputs[name]}" for name in ("count", "size", "mode", "sfumato") if inputs.get(name) is not None]
@@ -242,7 +242,7 @@ def _facts(cell: Seen) -> list[str]:
 
 
 def _common(cells: Sequence[Seen]) -> list[str]:
-    """Facts that tell no line from another, and need to be said only once."""
+    """Settings that all lines have in common, and are shown only once."""
     everyone = [_facts(cell) for cell in cells]
     return [fact for fact in everyone[0] if all(fact in facts for facts in everyone)] if everyone else []
 
@@ -261,7 +261,7 @@ def _rank(name: str) -> int:
 
 
 def numbers_by_name(score: Document, key: str) -> dict[str, float]:
-    """What the details of a score tell of each class, or of each group."""
+    """The numbers in the details of a score for each class, or for each group."""
     details = score.get("details")
     found = details.get(key) if isinstance(details, dict) else None
     named = found.items() if isinstance(found, dict) else ()

@@ -1,4 +1,4 @@
-"""The figures of the report: each with its data as CSV and a sentence that says what to see."""
+"""The figures of the report: each with its data as CSV and a sentence on what it shows."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from sfumato.report.leaderboard import Leaderboard, Line, duration, memory, numb
 
 MOST_BARS, MOST_CHARTS = 40, 8  # in a chart, and charts side by side
 GROUPED = ("per_class", "groups", "estimated_shares")  # keys of details with a number for each class or group
-TOLD = {"per_class": "class", "groups": "group", "estimated_shares": "group (share of the release)"}
+GROUP_LABELS = {"per_class": "class", "groups": "group", "estimated_shares": "group (share of the release)"}
 EPSILON = Axis("epsilon (logarithmic)", log=True)
 
 
@@ -70,7 +70,7 @@ def _harmless(text: str) -> str:
 
 
 def read_reported(store: Path) -> list[Reported]:
-    """What the tables of the store have from the literature, each number once; a broken table has nothing to say."""
+    """What the tables of the store have from the literature, each number once; unreadable tables are skipped."""
     found: dict[Reported, None] = {}
     for path in sorted((store / "tables").glob("*/table.json")):
         try:
@@ -114,7 +114,7 @@ def _method(cell: str) -> str:
 
 @dataclass(frozen=True)
 class Plots:
-    """Figures of one leaderboard; a method looks the same in all of them."""
+    """Figures of one leaderboard; a method has the same colour and shape in all of them."""
 
     leaderboard: Leaderboard
     reported: Sequence[Reported] = ()
@@ -171,7 +171,7 @@ class Plots:
             for reported in theirs
         ]
         title = f"{measure} against epsilon"
-        also = " Dashed lines have help from public data." if any(line.public for line in ours) else ""
+        also = " Dashed lines are methods that use public data." if any(line.public for line in ours) else ""
         also += " Hollow marks are numbers that others report." if theirs else ""
         best = max(ours, key=lambda line: line.means[measure].value)
         highest = f"the highest mean is {best.means[measure].shown}, of {best.name}"
@@ -246,7 +246,7 @@ class Plots:
             for measure in line.means:
                 for key in GROUPED:
                     values = line.detail(measure, key)
-                    title = f"{measure} by {TOLD[key]}", line.epsilon
+                    title = f"{measure} by {GROUP_LABELS[key]}", line.epsilon
                     if values and len(found.get(title, ())) < MOST_CHARTS:
                         found.setdefault(title, []).append(_bars(line, measure, key, values))
         return [(title, epsilon, found[title, epsilon]) for title, epsilon in sorted(found)]
@@ -308,11 +308,13 @@ def class_bars(measure: str, key: str, values: dict[str, float], *, marks: dict[
     most = 1.0 if max(values.values()) <= 1 else max(values.values())
     marks = marks if key == "estimated_shares" else {}
     chart = [Bar(printable(name), value, mark=marks.get(name)) for name, value in some]
-    title, (low, high) = f"{measure} by {TOLD[key]}", (min(values.values()), max(values.values()))
+    title, (low, high) = f"{measure} by {GROUP_LABELS[key]}", (min(values.values()), max(values.values()))
     fewer = f"The first {MOST_BARS} of {len(values)}." if len(values) > MOST_BARS else f"From {low:.3g} to {high:.3g}."
     label = f"{title}, {where}: from {low:.3g} to {high:.3g}"
     svg = bars(chart, label=label, most=most, mark_means="share of the real images" if marks else "")
-    return Figure(f"{measure} {key} {where}", title, fewer, svg, "", csv_text((TOLD[key], measure), values.items()))
+    return Figure(
+        f"{measure} {key} {where}", title, fewer, svg, "", csv_text((GROUP_LABELS[key], measure), values.items())
+    )
 
 
 def curve_of_delta(profile: Sequence[tuple[float, float]], *, epsilon: float, delta: float) -> Figure:

@@ -21,13 +21,13 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from sfumato.errors import EnvironmentProblem, UsageError, VerificationFailed, printable
 from sfumato.files import write_whole
 
-# The modules and not the package, whose `verify` knows the accountants: from here no way leads to them.
+# The modules and not the package, whose `verify` imports the accountants, which this page must not need.
 from sfumato.release import layout
 from sfumato.release.certificate import Certificate, read_certificate
 from sfumato.release.contents import check_files, check_pictures
 
-LARGEST_FACTOR = 1_000_000  # above this a factor says nothing more
-WEAK = 5.0  # an epsilon above which the factor alone is little comfort
+LARGEST_FACTOR = 1_000_000  # above this a factor is not shown
+WEAK = 5.0  # an epsilon above which the page warns that the guarantee is weak
 LISTED, NAMED = 100, 50  # classes on the page, class folders in a snippet; more make neither clearer
 
 
@@ -137,7 +137,7 @@ def _promise(certificate: Certificate) -> dict[str, Any]:
 
 
 def _best_guess(curve: list[tuple[float, float]]) -> str:
-    """In how many of 100 fair coin tosses one can tell whether a record was there, at best (Kairouz et al. 2015).
+    """How often in 100 trials an attacker guesses rightly whether a record was there, at best (Kairouz et al. 2015).
 
     Every point of the curve bounds it by (e^epsilon + delta) / (e^epsilon + 1); the least bound holds.
     """

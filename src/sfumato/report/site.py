@@ -44,15 +44,15 @@ MARKER = "sfumato-site.json"  # a folder that has it may be replaced
 LARGEST = 64 << 20  # bytes of a preview
 SECTIONS = {
     "accuracy": ("Accuracy against epsilon", "How much does privacy cost? Further to the left is more private."),
-    "fidelity": ("Fidelity against utility", "Is what looks real also good to train on? Often it does not."),
+    "fidelity": ("Fidelity against utility", "Are images that look real also good to train on? Often they are not."),
     "privacy": (
         "Privacy under attack against utility",
-        "What attackers get out of a release, against what it is good "
-        "for. Silence of an attack proves nothing; the guarantee does.",
+        "What attacks find out from a release, against what it is good "
+        "for. An attack that fails proves nothing; the guarantee does.",
     ),
     "classes": (
         "By class and by group",
-        "Who is served worse? A mean hides it. The first lines of each epsilon are "
+        "Which of them get worse results? A mean hides it. The first lines of each epsilon are "
         "here, the others on the pages of their cells.",
     ),
     "cost": ("Time and memory", "What a release takes to make."),
@@ -62,7 +62,7 @@ SECTIONS = {
 def write_site(store: Path | str, out: Path | str | None = None) -> Path:
     """Write the pages of a store into the folder `out` (`site`) and return their index.html.
 
-    They appear at once, in place of older ones, and say what all cells of a private data set cost it together.
+    They appear at once, in place of older ones, and show what all cells on a private data set cost together.
     """
     store = Path(store)
     if not (store / "cells").is_dir():
@@ -198,14 +198,14 @@ class _Site:
         return section if groups else None
 
     def _group(self, name: str, data: str) -> Document | None:
-        """The figures of one data set: two at once, or those of one epsilon; the others wait to be opened."""
+        """The figures of one data set: two at once, or those of one epsilon; the others are folded away."""
         if name == "classes":
             bars = self.plots.grouped(data)
-            look = _middle(sorted({epsilon for _, epsilon, _ in bars})) if bars else None
+            opened = _middle(sorted({epsilon for _, epsilon, _ in bars})) if bars else None
             grouped = [
                 {
                     "title": f"{title}, epsilon {epsilon:g}",
-                    "open": epsilon == look and title == bars[0][0],
+                    "open": epsilon == opened and title == bars[0][0],
                     "figures": [self._linked(figure) for figure in figures],
                 }
                 for title, epsilon, figures in bars
@@ -383,7 +383,7 @@ def _leaderboard_csv(leaderboard: Leaderboard) -> str:
 
 
 def _middle(epsilons: list[float]) -> float:
-    """Where a reader should look first."""
+    """The epsilon that is shown first."""
     return 1.0 if 1.0 in epsilons else epsilons[len(epsilons) // 2]
 
 

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 CHUNK_BYTES = 64 * 2**20
-SMALLEST = 1e-3  # distance that counts as one, where images are the same
+SMALLEST = 1e-3  # lower limit of a distance that sets a width, for images that are equal
 MOST_FOR_AXES = 1_000  # images that the axes are found from; their Gram matrix stays small for images of any size
 
 
@@ -28,7 +28,7 @@ def log_density_ratio(at: Tensor, ours: Tensor, theirs: Tensor, *, width: float)
     """The log ratio of two Gaussian kernel estimates, from ours (n, k) and theirs (m, k), at each row of at (q, k).
 
     The kernel at a place is as wide as a share of the distance to the nearest of theirs (a balloon estimator,
-    Terrell and Scott 1992): with one width for all, in many dimensions the outliers alone decide.
+    Terrell and Scott 1992): with one width for all, in many dimensions the outliers dominate.
     """
     found = []
     for chunk in torch.split(at, max(1, CHUNK_BYTES // (4 * max(len(ours), len(theirs))))):
@@ -40,7 +40,7 @@ def log_density_ratio(at: Tensor, ours: Tensor, theirs: Tensor, *, width: float)
 
 
 def _log_kernels(distances: Tensor) -> Tensor:
-    """The log of the mean of Gaussian kernels at distances (q, n), but for its constant."""
+    """The log of the mean of Gaussian kernels at distances (q, n), up to a constant."""
     return (distances.square() / -2).logsumexp(1) - math.log(distances.shape[1])
 
 

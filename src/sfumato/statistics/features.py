@@ -27,7 +27,7 @@ INCEPTION_FILE = "pt_inception-2015-12-05-6726825d.pth"
 INCEPTION_SHA256 = "6726825d0af5f729cebd5821db510b11b1cfad8faad88a03f1befd49fb9129b2"
 LITE0_SHA256 = "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db"
 NAMES = ("inception-v3", "efficientnet-lite0-64", "scattering")  # in order of preference
-# Where weights may lie; whoever downloads some elsewhere puts that folder in front.
+# Folders that are searched for weights; code that downloads weights elsewhere inserts its folder first.
 FOLDERS = [Path("~/.cache/sfumato"), Path("~/.cache/torch/hub/checkpoints")]
 
 
@@ -40,7 +40,7 @@ class Extractor:
     side: int  # pixels that the network sees
     head: Callable[[Tensor], Tensor] | None = None  # (b, d) -> (b, k) logits
     antialias: bool = True
-    batch: int = 32  # small maps stay in the processor's cache, which doubles the pace
+    batch: int = 32  # small maps stay in the processor's cache, which doubles the speed
 
     def __call__(self, pixels: Tensor) -> Tensor:  # uint8 (n, c, h, w) -> float32 (n, d)
         batches = torch.split(pixels, self.batch)
@@ -151,16 +151,16 @@ class PooledScattering(nn.Module):
 
 
 def chosen(images: Images, *, most: int, seed: int) -> Tensor:
-    """The rows that every metric looks at: a seeded draw among the images whose label is one of the classes."""
+    """The rows that every metric uses: a seeded draw among the images whose label is one of the classes."""
     known = of_known_class(images).nonzero().flatten()
     draw = torch.Generator().manual_seed(seed)
     return known[torch.randperm(len(known), generator=draw)[:most]]
 
 
 def features(images: Images, by: Extractor, *, most: int, seed: int) -> Tensor:
-    """Features of the chosen rows, (n, d); made once for as long as the tensor of pixels lives.
+    """Features of the chosen rows, (n, d); computed once for as long as the tensor of pixels exists.
 
-    The same tensor is returned each time, so that what is made of it can be remembered in turn.
+    The same tensor is returned each time, so that results computed from it can be cached, too.
     """
     rows = chosen(images, most=most, seed=seed)
     remembered = _MADE.setdefault(images.pixels, {})

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 CHUNK = 500  # rows of a matrix of distances at a time
-ROUNDS = 10  # of expectation and maximisation; far from the centres' own number, a few settle it
+ROUNDS = 10  # of expectation and maximisation; a few are enough to converge
 PRIOR = 0.1  # how many points the common variance counts for, at each centre
 
 

@@ -93,7 +93,7 @@ def accuracy_gap(counts: Tensor) -> float:
 
 
 def worst_accuracy(counts: Tensor) -> float:
-    """Of the group that fares worst; nan where no group has an image."""
+    """The lowest accuracy of a group; nan where no group has an image."""
     known = accuracy(counts)[counts.sum((1, 2)) > 0]
     return float(known.min()) if len(known) else math.nan
 

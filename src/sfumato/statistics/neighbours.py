@@ -37,7 +37,7 @@ class Overlap(NamedTuple):
 def overlap(synthetic: Tensor, real: Tensor, *, neighbours: int) -> Overlap:
     """Kynkaanniemi et al. (2019) and Naeem et al. (2020); the k-th neighbour is counted beside the image itself.
 
-    Remembered for as long as both sets of features live.
+    Cached for as long as both sets of features exist.
     """
     fewest = min(len(synthetic), len(real))
     if not 1 <= neighbours < fewest:

@@ -20,7 +20,7 @@ Learner = Callable[[Tensor, Tensor], Judge]  # features and memberships in, a ju
 
 
 def confidence(logits: Tensor, labels: Tensor) -> Tensor:
-    """The logit-scaled confidence log(p_y / (1 - p_y)) of Carlini et al. (2022), exact however sure the network is."""
+    """The logit-scaled confidence log(p_y / (1 - p_y)) of Carlini et al. (2022), exact also for confident networks."""
     logits, own = logits.double(), labels.unsqueeze(-1)
     # p_y / (1 - p_y) = exp(z_y) / sum of the other exp(z_c): no difference of numbers close to one is taken.
     others = logits.scatter(-1, own, -torch.inf).logsumexp(-1)
@@ -64,9 +64,9 @@ def check(exposed: Exposed, *, shadows: bool = False) -> None:
 
 
 def judged_across_folds(what: Tensor, members: Tensor, learn: Learner, *, folds: int, seed: int) -> Tensor:
-    """Each candidate judged by a model of the other folds alone; its own membership is never looked at.
+    """Each candidate judged by a model of the other folds alone; its own membership is never used.
 
-    Folds are drawn without looking at memberships (stratifying would let a candidate's own choose its model), and
+    Folds are drawn without using memberships (stratified folds would depend on a candidate's own membership), and
     in an order of the features, so that it does not matter how candidates are listed.
     """
     draw = torch.Generator().manual_seed(seed)
@@ -81,7 +81,7 @@ def judged_across_folds(what: Tensor, members: Tensor, learn: Learner, *, folds:
 
 
 def judged_by_shadows(exposed: Exposed, learn: Learner, *, by_size: bool, most: int, seed: int) -> Tensor:
-    """Each candidate judged by a model of what shadows say about their members and others (Shokri et al. 2017)."""
+    """Each candidate judged by a model of the shadows' logits for their members and others (Shokri et al. 2017)."""
     labels = exposed.labels.expand(exposed.shadow_members.shape)
     what = features(exposed.shadow_logits, labels, by_size=by_size).flatten(0, 1)
     members = exposed.shadow_members.flatten()
@@ -99,7 +99,7 @@ def perceptron(*, hidden: tuple[int, ...], alpha: float, iterations: int, seed: 
         centre, spread = what.mean(0), what.std(0, correction=0).clamp(min=1e-12)
         model = MLPClassifier(hidden, alpha=alpha, max_iter=iterations, random_state=seed)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConvergenceWarning)  # the bound on work is meant
+            warnings.simplefilter("ignore", ConvergenceWarning)  # the limit on iterations is intended
             model.fit(_array((what - centre) / spread), _array(members))
         return lambda candidates: torch.from_numpy(model.predict_proba(_array((candidates - centre) / spread))[:, 1])
 

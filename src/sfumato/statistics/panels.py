@@ -75,15 +75,15 @@ def networks_of(profile: Profile, named: tuple[str, ...], images: Images) -> tup
     return named or (panels[-1] if images.pixels.shape[1] == 3 else panels[0])
 
 
-def lesson_for(profile: Profile, arch: str, images: Images, *, images_seen: float, max_epochs: float) -> Schedule:
+def schedule_for(profile: Profile, arch: str, images: Images, *, images_seen: float, max_epochs: float) -> Schedule:
     """How a profile trains this network; the two bounds apply to the profile cpu alone: others are as published."""
     if profile == "dpimagebench":
         return Schedule.dpimagebench(arch, colour=images.pixels.shape[1] == 3)
     if profile == "dpac":
         return Schedule.dpac(arch)
-    lesson = Schedule.short(arch, soft=images.logits is not None)
-    seen, epochs = min(lesson.images_seen, images_seen), min(lesson.max_epochs, max_epochs)
-    return replace(lesson, images_seen=seen, max_epochs=epochs)
+    schedule = Schedule.short(arch, soft=images.logits is not None)
+    seen, epochs = min(schedule.images_seen, images_seen), min(schedule.max_epochs, max_epochs)
+    return replace(schedule, images_seen=seen, max_epochs=epochs)
 
 
 def check_panel(archs: tuple[str, ...], seeds: tuple[int, ...]) -> None:
@@ -96,22 +96,24 @@ def check_panel(archs: tuple[str, ...], seeds: tuple[int, ...]) -> None:
         classifiers.check(arch)
 
 
-def train_student(images: Images, lesson: Schedule, *, seed: int, what: str, selection: Selection = "last") -> Student:
+def train_student(
+    images: Images, schedule: Schedule, *, seed: int, what: str, selection: Selection = "last"
+) -> Student:
     """A classifier after its last training step, or the checkpoint with the best accuracy on a tenth of the images."""
     if selection not in ("last", "synthetic"):
         raise UsageError(f"Expected the selection last or synthetic, got {selection!r}.")
     if selection == "last":
-        return train(images, lesson, seed=seed, what=what)
-    lessons, kept = split_off(images, seed=seed)
+        return train(images, schedule, seed=seed, what=what)
+    training, kept = split_off(images, seed=seed)
     best = BestCheckpoint(kept)
-    student = train(lessons, lesson, seed=seed, what=what, callback=best)
+    student = train(training, schedule, seed=seed, what=what, callback=best)
     student.load_state_dict(best.state)
     return student
 
 
 def student_logits(
     images: Images,
-    lessons: dict[str, Schedule],
+    schedules: dict[str, Schedule],
     tests: Sequence[Tensor],
     *,
     seeds: tuple[int, ...],
@@ -122,10 +124,12 @@ def student_logits(
 
     The one place where students are trained to measure utility: what a classifier trained on a release can do.
     """
-    found: list[PanelLogits] = [{arch: [] for arch in lessons} for _ in tests]
-    for arch, lesson in lessons.items():
+    found: list[PanelLogits] = [{arch: [] for arch in schedules} for _ in tests]
+    for arch, schedule in schedules.items():
         for seed in seeds:
-            student = train_student(images, lesson, seed=seed, what=f"{what}, {arch}, seed {seed}", selection=selection)
+            student = train_student(
+                images, schedule, seed=seed, what=f"{what}, {arch}, seed {seed}", selection=selection
+            )
             for logits, pixels in zip(found, tests, strict=True):
                 logits[arch].append(outputs(student, pixels))
     return found
@@ -137,11 +141,11 @@ def set_aside(images: Images, count: int) -> tuple[Images, Images]:
     return images.rows(order[count:]), images.rows(order[:count])
 
 
-def training_details(lessons: dict[str, Schedule], images: Images) -> dict[str, Any]:
+def training_details(schedules: dict[str, Schedule], images: Images) -> dict[str, Any]:
     """How the networks of a panel were trained, for a score's details."""
     return {
-        "loss": {arch: LOSSES[lesson.loss_for(images)] for arch, lesson in lessons.items()},
-        "epochs": {arch: lesson.epochs(images) for arch, lesson in lessons.items()},
+        "loss": {arch: LOSSES[schedule.loss_for(images)] for arch, schedule in schedules.items()},
+        "epochs": {arch: schedule.epochs(images) for arch, schedule in schedules.items()},
     }
 
 

@@ -1,4 +1,4 @@
-"""Evaluate an attack's scores: the ROC curve, its area, true positive rates at few false alarms, a bound on epsilon."""
+"""Evaluate an attack's scores: the ROC curve, its area, TPR at low FPR, and a lower bound on epsilon."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sfumato.errors import DataError
 from sfumato.statistics.intervals import binomial_bounds, rate_bounds
 
 CONFIDENCE = (
-    0.99  # of a bound on epsilon; several attacks are tried on a release, so 95 % would raise too many false alarms
+    0.99  # of a bound on epsilon; several attacks are tried on a release, so 95 % would give too many false findings
 )
 INTERVAL = 0.95  # of the rates
 Floats = NDArray[np.float64]
@@ -23,13 +23,13 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """The share of members found at a share of false alarms, with its Clopper-Pearson interval."""
+    """The true positive rate at a false positive rate (`false_alarms`), with its Clopper-Pearson interval."""
 
     false_alarms: float
     value: float
     low: float
     high: float
-    measurable: bool  # whether there are others enough for a single false alarm at that share
+    measurable: bool  # whether there are enough others for one false positive at that rate
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,11 +55,11 @@ def area(members: Tensor, others: Tensor) -> tuple[float, float]:
 
 
 def curve(members: Tensor, others: Tensor) -> tuple[Floats, Floats]:
-    """False and true positive rates from the strictest threshold to the mildest; a score above it says member."""
+    """False and true positive rates from the highest threshold to the lowest; a score above it means member."""
     ins, outs = _arrays(members, others)
     thresholds = np.unique(np.concatenate([ins, outs]))[::-1]
-    alarms, found = _above(outs, thresholds) / len(outs), _above(ins, thresholds) / len(ins)
-    return np.append(alarms, 1.0), np.append(found, 1.0)
+    false_positives, true_positives = _above(outs, thresholds) / len(outs), _above(ins, thresholds) / len(ins)
+    return np.append(false_positives, 1.0), np.append(true_positives, 1.0)
 
 
 def rate_at(members: Tensor, others: Tensor, *, false_alarms: float) -> Rate:
@@ -76,11 +76,11 @@ def rate_at(members: Tensor, others: Tensor, *, false_alarms: float) -> Rate:
 def epsilon_bound(
     members: Tensor, others: Tensor, *, delta: float, confidence: float = CONFIDENCE, seed: int = 0
 ) -> Bound:
-    """A lower bound on epsilon from the best threshold, which one half of the scores chooses and the other judges.
+    """A lower bound on epsilon from the best threshold, chosen on one half of the scores and evaluated on the other.
 
     Under (epsilon, delta) a test has TPR <= e^epsilon FPR + delta, and so has its opposite with TNR and FNR
     (Kairouz, Oh and Viswanath 2015; Nasr et al. 2021). Candidates of one release count as independent trials,
-    which they are only nearly (Steinke, Nasr and Jagielski 2023): an alarm, and not a proof.
+    which they are only approximately (Steinke, Nasr and Jagielski 2023): a warning, not a proof.
     """
     draw = torch.Generator().manual_seed(seed)
     (choose_in, judge_in), (choose_out, judge_out) = (_halves(side, draw) for side in _arrays(members, others))
