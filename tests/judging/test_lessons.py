@@ -63,7 +63,9 @@ def select(images: Images, folder: Path) -> object:
     )
 
 
-TESTED = SimpleNamespace(images=digits(transfer=False), views=[])  # nobody is trained here, so nothing of it is looked at
+TESTED = SimpleNamespace(
+    images=digits(transfer=False), views=[]
+)  # nobody is trained here, so nothing of it is looked at
 TEACHING: dict[str, tuple[object, Callable[[Images, Path], object]]] = {
     "selection": (selection, select),
     "attacks on a student": (attack, lambda images, folder: attack._attack_student((), images, None, None)),
