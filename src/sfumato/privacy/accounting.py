@@ -175,7 +175,7 @@ def _renyi(mechanism: Mechanism) -> Any:
         return mechanism.rounds * np.logaddexp(likely, unlikely) / (_ORDERS - 1)
     relation = NeighboringRelation.REPLACE_SPECIAL
     event = dp_event.GaussianDpEvent(noise)
-    if isinstance(mechanism, ShardedAnswers):  # the replacement of a whole shard, which is never less than what is due
+    if isinstance(mechanism, ShardedAnswers):  # an upper bound: as if a whole shard were replaced
         relation = NeighboringRelation.REPLACE_ONE
         event = dp_event.SampledWithoutReplacementDpEvent(mechanism.shards, 1, event)
     elif isinstance(mechanism, GaussianSum) and mechanism.sampling < 1:

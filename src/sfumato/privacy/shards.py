@@ -98,7 +98,7 @@ class _Chunk:
 
 
 class ShardedVault(Vault):
-    """A vault whose records are elsewhere: it answers sums, by its crew, and nothing else."""
+    """A vault whose records are elsewhere: its crew computes sums, and it answers nothing else."""
 
     def __init__(self, crew: Crew, *, noise: Noise, tape: Tape, feature: Feature | None = None, view: int = 0) -> None:
         self.spec = crew.spec if feature is None else spec_of_features(crew.spec, vmap(feature))
