@@ -1,7 +1,8 @@
 """Processor time of tests: the slowest are printed at the end, and the conformance of a method has a budget.
 
-A budget is in units of a fixed computation that is timed in the same process, so that a slow or busy machine does not
-break it: one unit takes about a second on two laptop-class cores.
+A budget is in units of a fixed computation that is timed in the same process: one unit takes about a second on a
+laptop-class core. What exceeds it is printed and fails nothing: beside other work processor time varies twofold, and no
+test may fail by chance.
 """
 
 from __future__ import annotations
@@ -100,10 +101,3 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
         terminalreporter.write_line(f"{seconds:6.1f} s  {nodeid}")
     for line in over_budget(terminalreporter):
         terminalreporter.write_line(f"conformance over budget: {line}", red=True)
-
-
-@pytest.hookimpl(trylast=True)
-def pytest_sessionfinish(session: pytest.Session) -> None:
-    terminal = session.config.pluginmanager.get_plugin("terminalreporter")
-    if terminal is not None and not hasattr(session.config, "workerinput") and over_budget(terminal):
-        session.exitstatus = pytest.ExitCode.TESTS_FAILED

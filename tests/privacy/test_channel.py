@@ -100,7 +100,7 @@ def test_a_question_that_is_not_the_drivers_next_is_never_unpickled(trick: str, 
         replayed(wire, worker)
     refused = EnvironmentProblem if trick == "none" else VerificationFailed  # unpickled; then the wire is empty
     with pytest.raises(refused):
-        gloo_crew._answer(halves, worker)
+        gloo_crew._answer_questions(halves, worker)
     assert mark.exists() == (trick == "none"), "the poison works, and was not loaded"
 
 

@@ -230,7 +230,7 @@ def empty_batch_resampled(m: pytest.MonkeyPatch) -> None:
 
 
 def free_charges(m: pytest.MonkeyPatch) -> None:
-    m.setattr(ledger.Ledger, "_afford", lambda self, mechanisms: None)
+    m.setattr(ledger.Ledger, "_refuse_beyond_budget", lambda self, mechanisms: None)
 
 
 def rounds_for_free(m: pytest.MonkeyPatch) -> None:
@@ -257,7 +257,7 @@ def chain_not_checked(m: pytest.MonkeyPatch) -> None:
         except ValueError as error:
             raise self.damaged("not JSON") from error
 
-    m.setattr(journal.Journal, "_follow", follow)
+    m.setattr(journal.Journal, "_checked", follow)
 
 
 def torn_record_forgotten(m: pytest.MonkeyPatch) -> None:
