@@ -26,7 +26,8 @@ from torch import Tensor, nn
 
 from sfumato.contracts import Reading
 from sfumato.errors import NotApplicable
-from sfumato.judging.evaluate import panel_of, reference_for
+from sfumato.judging.evaluate import panel_of
+from sfumato.judging.reference import reference_for
 from sfumato.release import read_release
 from sfumato.statistics.gaussians import frechet_distance
 from sfumato.statistics.neighbours import kernel_distance, overlap

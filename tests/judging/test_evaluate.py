@@ -18,9 +18,10 @@ from release.making import make_certificate
 from sfumato import data
 from sfumato.contracts import Reading
 from sfumato.errors import DataError, NotApplicable, UsageError
-from sfumato.judging import weights
-from sfumato.judging.evaluate import evaluate_release, panel_of, reference_for
+from sfumato.judging import evaluate, weights
+from sfumato.judging.evaluate import evaluate_release, panel_of
 from sfumato.judging.harmonic import add_harmonic_score, harmonic_score
+from sfumato.judging.reference import reference_for
 from sfumato.lab.folder import Lab
 from sfumato.lab.scores import Entry, add_scores, read_scores
 from sfumato.release import read_release, write_release
@@ -151,3 +152,16 @@ def test_the_harmonic_score_appears_when_its_three_terms_are_there(tmp_path: Pat
     strongest = [entries[k].score for k in (0, 2, 3)]
     assert score.value == harmonic_score(*strongest).value
     assert "HS = 3" in read_scores(tmp_path / "r.lab")["scores"][-1]["details"]["formula"]
+
+
+@pytest.mark.parametrize(
+    ("panel", "metrics", "attacked"), [("full", (), True), ("full", ("nearest",), False), ("default", (), False)]
+)
+def test_the_full_panel_attacks_the_release_too(
+    panel: str, metrics: tuple[str, ...], attacked: bool, release: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[dict[str, object]] = []
+    monkeypatch.setattr(evaluate, "panel_of", lambda *_, **__: panel_of("default", ("nearest",)))
+    monkeypatch.setattr(evaluate, "attack_release", lambda *_, **settings: asked.append(settings) or [])
+    evaluate_release(release, "digits", panel=panel, metrics=metrics)
+    assert [settings["panel"] for settings in asked] == (["full"] if attacked else [])

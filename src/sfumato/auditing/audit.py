@@ -52,7 +52,7 @@ RELEASED = 12  # images
 
 
 def audit_method(
-    name: str,
+    name: str = contracts.DEFAULT_METHOD,
     *,
     epsilon: float = 1.0,
     confidence: float = 0.999,

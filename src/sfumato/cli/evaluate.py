@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Annotated, Literal
 
 import typer
@@ -10,7 +9,6 @@ import typer
 from sfumato.cli._command import command
 from sfumato.cli._options import Json, Panel, ReadingOptions, Real, ReleaseFolder
 from sfumato.cli._printing import print_scores
-from sfumato.errors import NotApplicable
 
 _PROFILE = "How classifiers are trained: minutes, or as those papers do (hours)."
 _EXTRACTOR = "Of features: inception-v3 (91 MB, downloaded once; slow), efficientnet-lite0-64 or scattering."
@@ -30,7 +28,7 @@ def evaluate(
     as_json: Json = False,
 ) -> None:
     """Lab side: what the release is worth against real images. Scores are private and go to FOLDER.lab."""
-    from sfumato import attack_release, evaluate_release, write_page
+    from sfumato import evaluate_release, write_page
 
     scores = evaluate_release(
         folder,
@@ -43,9 +41,4 @@ def evaluate(
         public=public,
         group=group,
     )
-    if panel == "full" and not metric:
-        try:
-            scores += attack_release(folder, real, reading=reading, panel="full", public=public)
-        except NotApplicable as reason:
-            print(f"Attacks were left out. {reason.what}", file=sys.stderr)
     print_scores(scores, write_page(folder), as_json)

@@ -15,10 +15,10 @@ from sfumato.contracts import Attack, ClassifierAttack, Reading
 from sfumato.errors import DataError, NotApplicable, UsageError
 from sfumato.judging.attack_figures import draw_curves, draw_pairs
 from sfumato.judging.attack_table import attack_table
-from sfumato.judging.evaluate import reference_for
 from sfumato.judging.exposure import expose_trained, run_attacks
 from sfumato.judging.harmonic import add_harmonic_score
 from sfumato.judging.near_duplicates import NEAR_DUPLICATES, Pairs, near_duplicates, without_copies
+from sfumato.judging.reference import reference_for
 from sfumato.judging.shadow import CLOSENESS, SHADOW_LIRA, Measure, closeness, measure_shadows, score_closeness
 from sfumato.lab.folder import Lab
 from sfumato.lab.scores import Entry, add_scores, read_scores

@@ -5,19 +5,21 @@ from __future__ import annotations
 import sys
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
-from sfumato import contracts, data
+from sfumato import contracts
 from sfumato.contracts import Metric, Reading
-from sfumato.errors import NotApplicable, UsageError
+from sfumato.errors import NotApplicable
+from sfumato.judging.attack import attack_release
 from sfumato.judging.harmonic import add_harmonic_score
+from sfumato.judging.reference import judged_on, reference_for
 from sfumato.judging.weights import provide_weights
 from sfumato.lab.folder import Lab
 from sfumato.lab.pictures import side_by_side
 from sfumato.lab.scores import Entry, add_scores, read_scores
 from sfumato.release import read_release
 from sfumato.statistics.panels import Profile
-from sfumato.values import Groups, Images, Reference, Release, Score
+from sfumato.values import Score
 
 Panel = Literal["default", "full"]
 
@@ -39,7 +41,7 @@ def evaluate_release(
     Metrics that are named are all computed; metrics of a panel that do not apply to these images are left out, and
     the table gives the reason. `public` are the public images that the release was made from, if any;
     `group` names the column of a protected attribute, `profile` how classifiers are trained, `extractor` the network
-    whose features fidelity is measured with.
+    whose features fidelity is measured with. The full panel attacks the release, too.
     """
     release = read_release(Path(folder))
     provide_weights(extractor)
@@ -66,6 +68,11 @@ def evaluate_release(
     scores = [entry.score for entry in entries]
     if harmonic is not None and not metrics:
         scores.append(harmonic)
+    if panel == "full" and not metrics:
+        try:
+            scores += attack_release(folder, real, reading=reading, panel="full", public=public)
+        except NotApplicable as reason:
+            print(f"Attacks were left out. {reason.what}", file=sys.stderr)
     return scores
 
 
@@ -77,58 +84,3 @@ def panel_of(panel: Panel, named: tuple[str, ...] = (), **settings: str) -> dict
         for name, metric in found.items()
         if named or panel == "full" or metric.panel == "default"
     }
-
-
-def judged_on(reference: Reference) -> str:
-    if reference.test is not None:
-        return "the test split"
-    return "the training records themselves: there is no test split"
-
-
-def reference_for(
-    release: Release, real: str, reading: Reading, *, public: str | None = None, group: str | None = None
-) -> Reference:
-    """Real images in the release's shape; a mismatch of shape or classes is refused."""
-    facts = release.certificate["public"]
-    square = facts["height"] if facts["height"] == facts["width"] else None
-    mode: Literal["grey", "colour"] = "grey" if facts["channels"] == 1 else "colour"
-    reading = replace(reading, size=reading.size or square, mode=reading.mode or mode)
-    train = data.load(real, reading)
-    test = data.load(real, replace(reading, split="test")) if data.has_split(real, "test") else None
-    for images in filter(None, (train, test)):
-        _refuse_other_kind(images, facts)
-    there = Reference(train=train, test=test)
-    return replace(
-        there,
-        public=None if public is None else data.load(public, Reading(size=facts["height"], mode=mode)),
-        groups=None if group is None else _groups(there, real, replace(reading, label=group, classes=None)),
-    )
-
-
-def _groups(there: Reference, real: str, reading: Reading) -> Groups:
-    """The protected attribute, read as if it were the label: of the same records in the same order."""
-    read = {"train": data.load(real, reading)}
-    if there.test is not None:
-        read["test"] = data.load(real, replace(reading, split="test"))
-    for images, grouped in zip(filter(None, (there.train, there.test)), read.values(), strict=True):
-        if not images.pixels.equal(grouped.pixels):
-            raise UsageError(
-                f"Expected a {reading.label!r} for each image that has a label, got images without one.",
-                fix="complete the attribute table, or choose another --group",
-            )
-    if read["train"].labels.equal(there.train.labels):
-        raise UsageError(
-            "Expected groups beside the classes, got the classes themselves.",
-            fix="name another column with --group, of a data set with an attribute table",
-        )
-    return Groups(read["train"].classes, **{split: grouped.labels for split, grouped in read.items()})
-
-
-def _refuse_other_kind(images: Images, public: dict[str, Any]) -> None:
-    expected = (public["channels"], public["height"], public["width"])
-    if tuple(images.pixels.shape[1:]) != expected or images.classes != tuple(public["classes"]):
-        raise UsageError(
-            f"Expected real images of shape {expected} with the released classes; "
-            f"got {tuple(images.pixels.shape[1:])} with {len(images.classes)} classes.",
-            fix="give the data that the release was made from, with the same --size, --mode and --label",
-        )

@@ -21,7 +21,7 @@ from torch import Tensor
 from sfumato import data
 from sfumato.contracts import Reading
 from sfumato.errors import DataError, UsageError
-from sfumato.judging.evaluate import judged_on, reference_for
+from sfumato.judging.reference import judged_on, reference_for
 from sfumato.lab.folder import Lab, content_of
 from sfumato.lab.scores import Entry, add_scores, read_scores
 from sfumato.privacy import Budget, Ledger, NoisyChoice, PrivateImages

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from sfumato.contracts import Reading
 from sfumato.errors import DataError, UsageError, printable
-from sfumato.judging.evaluate import reference_for
+from sfumato.judging.reference import reference_for
 from sfumato.lab.folder import NOTICE, Lab
 from sfumato.networks import classifiers
 from sfumato.release import read_release
