@@ -41,6 +41,7 @@ def test_help_names_every_command() -> None:
     assert all(f" {command} " in said for command in COMMANDS)
 
 
+@pytest.mark.slow
 def test_json_of_every_command_parses(made: tuple[Path, Path, Outcome], tmp_path: Path) -> None:
     data, release, _ = made
     reading = ("--classes", "a,b,c", "--json")

@@ -200,7 +200,9 @@ def _put(at: Any, key: Any, value: Any) -> None:
     at[key] = value
 
 
-@pytest.mark.parametrize("section", SECTIONS)
+@pytest.mark.parametrize(
+    "section", [pytest.param(s, marks=pytest.mark.slow) if s == "mechanisms" else s for s in SECTIONS]
+)
 def test_an_edit_of_any_field_fails_or_changes_nothing_that_is_shown(section: str, honest: Path, mine: Path) -> None:
     values = json.loads((honest / layout.CERTIFICATE).read_text("utf-8"))
     assert set(values) == set(SECTIONS)

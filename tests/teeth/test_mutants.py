@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 from collections.abc import Callable
@@ -627,6 +628,9 @@ MUTANTS: list[tuple[Patch, str]] = [
 
 @pytest.mark.parametrize(("patch", "guard"), MUTANTS, ids=[f"{p.__qualname__}-{g}" for p, g in MUTANTS])
 def test_the_guard_notices(patch: Patch, guard: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    # What was calibrated with the bug must not be remembered afterwards, nor what was calibrated before it.
+    forgetful = functools.lru_cache(accounting._calibrated.__wrapped__)
+    monkeypatch.setattr(accounting, "_calibrated", forgetful)
     patch(monkeypatch)
     try:
         guarantees.CHECKS[guard]()

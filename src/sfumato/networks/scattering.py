@@ -150,13 +150,12 @@ class WhitenedFeatures(nn.Module):
             maps = torch.cat([features(part.float() / 255) for part in torch.split(examples, 500)]).flatten(1)
         mean = maps.mean(0)
         spread = (maps - mean) / math.sqrt(len(maps))
-        # The small Gram matrix has the covariance's spectrum; examples are fewer than features.
-        values, turned = torch.linalg.eigh(spread @ spread.T)
+        values, axes = _principal_axes(spread)
         kept = values > max(0.1 * level * float(values[-1]), 1e-12)  # weaker directions would hardly change
-        values, turned = values[kept], turned[:, kept]
+        values, axes = values[kept], axes[:, kept]
         floor = level * values[-1:]
         self.register_buffer("mean", mean)
-        self.register_buffer("axes", spread.T @ (turned / values.sqrt()))  # (d, r)
+        self.register_buffer("axes", axes)  # (d, r)
         self.register_buffer("excess", 1 - (floor / (values + floor)).sqrt())
 
     def forward(self, images: Tensor) -> Tensor:  # (b, c, h, w) in [0, 1] -> (b, paths, h', w')
@@ -164,6 +163,15 @@ class WhitenedFeatures(nn.Module):
         even = away - (away @ self.axes * self.excess) @ self.axes.T
         unit: Tensor = even / torch.linalg.vector_norm(even, dim=1, keepdim=True).clamp(min=1e-6)
         return unit.reshape(-1, *self.shape)
+
+
+def _principal_axes(rows: Tensor) -> tuple[Tensor, Tensor]:
+    """Eigenvalues, ascending, and eigenvectors (d, r) of the sum of outer products of the rows (n, d)."""
+    if len(rows) >= rows.shape[1]:
+        values, axes = torch.linalg.eigh(rows.T @ rows)
+        return values, axes
+    values, turned = torch.linalg.eigh(rows @ rows.T)  # the smaller Gram matrix has the same spectrum
+    return values, rows.T @ (turned / values.clamp(min=1e-12).sqrt())
 
 
 class LinearHead(nn.Module):

@@ -67,6 +67,13 @@ def calibrate(
     """
     if math.isinf(epsilon):
         return tuple(m.with_scale(0.0) for m in mechanisms)
+    return _calibrated(tuple(mechanisms), epsilon, delta, tuple(spent))
+
+
+@functools.lru_cache(maxsize=64)  # a plan, its release, and the same release with another seed ask for the same
+def _calibrated(
+    mechanisms: tuple[Mechanism, ...], epsilon: float, delta: float, spent: tuple[Mechanism, ...]
+) -> tuple[Any, ...]:
 
     def excess(log_scale: float, account: Any) -> float:
         return float(account([*spent, *(m.with_scale(math.exp(log_scale)) for m in mechanisms)], delta)) - epsilon
