@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 Sampler = Callable[["Tensor"], Images]  # labels in, images out; holds what fit learnt and nothing else
 Model = Callable[["Tensor"], "Tensor"]  # images (n, c, h, w) in [0, 1] in, logits (n, k) out, as an nn.Module does
 Kind = Literal["methods", "learners", "metrics", "attacks", "data"]
+Judgement = Literal["utility", "fidelity", "privacy", "fairness"]
 DEFAULT_METHOD = "sfumato"
 
 
@@ -77,7 +78,7 @@ class Learner(ABC):
 class Metric(ABC):
     """One judgement of a release against real images: a frozen dataclass whose fields are its settings."""
 
-    judges: ClassVar[Literal["utility", "fidelity", "privacy", "fairness"]]
+    judges: ClassVar[Judgement]
     panel: ClassVar[Literal["default", "full"]] = "default"  # the smallest panel that it belongs to
     higher_is_better: ClassVar[bool]
 
