@@ -59,7 +59,9 @@ def expect_within(settings: object, **limits: tuple[float, float]) -> None:
     for name, (low, high) in limits.items():
         value = getattr(settings, name)
         if not low <= value <= high:
-            raise UsageError(f"Expected {name} from {low:g} to {high:g}, got {value:g}.")
+            raise UsageError(
+                f"Expected {name} from {low:g} to {high:g}, got {value:g}.", fix="give a value in this range"
+            )
 
 
 def printable(name: object) -> str:

@@ -44,7 +44,7 @@ def train_student(
     """
     classifiers.check(arch)
     if not 1 <= seeds <= MOST_SEEDS:
-        raise UsageError(f"Expected 1 to {MOST_SEEDS} seeds, got {seeds}.")
+        raise UsageError(f"Expected 1 to {MOST_SEEDS} seeds, got {seeds}.", fix="give a number in this range, or none")
     release = read_release(Path(folder))
     training, kept = _split(training_images(release.images, loss, subset))
     # Training on logits, or on the labels of both subsets together, needs many small steps.
