@@ -168,7 +168,8 @@ def _lineup(real: Reference) -> Lineup:
     if count < FEWEST:
         raise DataError(
             f"Expected {FEWEST} training records and twice as many test records that are none, "
-            f"got {len(real.train)} and {len(fresh)}."
+            f"got {len(real.train)} and {len(fresh)}.",
+            fix="attack with more real images, none of them in both splits",
         )
     members = torch.randperm(len(real.train), generator=draw)[:count]
     population = fresh[count : count + MOST_POPULATION]

@@ -97,7 +97,10 @@ def _split(images: Images) -> tuple[Images, Images]:
     """The images that the student is trained on, and released images that are held out."""
     count = min(MOST_HELD_OUT, len(images) // HELD_OUT)
     if not count:
-        raise DataError(f"Expected a release of at least {HELD_OUT} images, got {len(images)}.")
+        raise DataError(
+            f"Expected a release of at least {HELD_OUT} images, got {len(images)}.",
+            fix="make more by `sfumato resample`",
+        )
     return set_aside(images, count)
 
 

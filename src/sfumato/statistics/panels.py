@@ -79,7 +79,7 @@ class Spread:
 def networks_of(profile: Profile, named: tuple[str, ...], images: Images) -> tuple[str, ...]:
     """The networks that were named, or else those that belong to the profile, grey or colour."""
     if profile not in PANELS:
-        raise UsageError(f"Expected the profile {', '.join(PANELS)}, got {profile!r}.")
+        raise UsageError(f"Expected the profile {', '.join(PANELS)}, got {profile!r}.", fix="choose one of these")
     panels = PANELS[profile]
     return named or (panels[-1] if images.pixels.shape[1] == 3 else panels[0])
 
