@@ -15,7 +15,7 @@ from sfumato.values import CertificateLevel, GuaranteeLevel, ReleaseKind
 
 def test_there_are_three_kinds_of_release_and_three_levels() -> None:
     assert get_args(ReleaseKind) == ("images", "model", "hidden-images")
-    assert get_args(GuaranteeLevel) == ("certified", "not-private", "empirical")
+    assert get_args(GuaranteeLevel) == ("certified", "empirical", "not-private")
     assert set(get_args(CertificateLevel)) < set(get_args(GuaranteeLevel))
 
 

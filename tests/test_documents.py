@@ -8,6 +8,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text("utf-8")
 SOURCE = ROOT / "src" / "sfumato"
+BUILD = runpy.run_path(str(ROOT / "docs" / "build.py"))
 problems = runpy.run_path(str(ROOT / "checks" / "documents.py"))["problems"]
 
 
@@ -24,7 +25,7 @@ def test_a_room_too_few_or_too_many_is_noticed() -> None:
 
 
 def test_the_page_of_commands_names_every_option_as_it_is_written() -> None:
-    text = runpy.run_path(str(ROOT / "docs" / "build.py"))["text"]()
+    text = BUILD["text"]()
     for row in (
         "| `--set` (repeatable) |",
         "| `--i-know-epsilon-is-large` |",
@@ -32,4 +33,12 @@ def test_the_page_of_commands_names_every_option_as_it_is_written() -> None:
         "One of `grey`, `colour`.",
     ):
         assert row in text
-    assert text == (ROOT / "docs" / "commands.md").read_text("utf-8")
+
+
+def test_the_pages_list_what_is_in_the_code() -> None:
+    assert [page.name for page, made in BUILD["pages"]().items() if made != page.read_text("utf-8")] == []
+
+
+def test_every_table_is_in_a_page() -> None:
+    pages = "".join(page.read_text("utf-8") for page in BUILD["pages"]())
+    assert set(BUILD["MARKED"].findall(pages)) == {(name, " -->\n") for name in BUILD["TABLES"]}

@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 Sampler = Callable[["Tensor"], Images]  # labels in, images out; holds what fit learnt and nothing else
 Model = Callable[["Tensor"], "Tensor"]  # images (n, c, h, w) in [0, 1] in, logits (n, k) out, as an nn.Module does
 Kind = Literal["methods", "learners", "metrics", "attacks", "data"]
+Judgement = Literal["utility", "fidelity", "privacy", "fairness"]
 DEFAULT_METHOD = "sfumato"
 
 
-class Synthesizer(ABC):
-    """A way to make a synthetic data set: a frozen dataclass whose fields are public hyperparameters."""
+class Asking(ABC):
+    """What synthesizers and learners have in common: what they ask, and how long they take, from public facts alone."""
 
     public_images: ClassVar[Literal["unused", "welcome", "needed"]] = "unused"
-    free: ClassVar[frozenset[str]] = frozenset()  # hyperparameters that change nothing of what is asked
 
     @classmethod
     @abstractmethod
@@ -45,29 +45,20 @@ class Synthesizer(ABC):
     @abstractmethod
     def seconds(self, spec: Spec) -> float:
         """A rough run time on two laptop cores, from public facts alone."""
+
+
+class Synthesizer(Asking):
+    """A way to make a synthetic data set: a frozen dataclass whose fields are public hyperparameters."""
+
+    free: ClassVar[frozenset[str]] = frozenset()  # hyperparameters that change nothing of what is asked
 
     @abstractmethod
     def fit(self, private: PrivateImages, public: Images | None) -> Sampler:
         """Ask what was planned, learn from the answers, and return a sampler that holds only those."""
 
 
-class Learner(ABC):
+class Learner(Asking):
     """A way to make a classifier that may be published: a frozen dataclass whose fields are public hyperparameters."""
-
-    public_images: ClassVar[Literal["unused", "welcome", "needed"]] = "unused"
-
-    @classmethod
-    @abstractmethod
-    def for_task(cls, spec: Spec, budget: Budget) -> Self:
-        """Good hyperparameters from public facts alone."""
-
-    @abstractmethod
-    def plan(self, spec: Spec) -> Sequence[Mechanism]:
-        """What will be asked of the private data; noise multipliers are left to the ledger."""
-
-    @abstractmethod
-    def seconds(self, spec: Spec) -> float:
-        """A rough run time on two laptop cores, from public facts alone."""
 
     @abstractmethod
     def fit(self, private: PrivateImages, public: Images | None) -> Model:
@@ -77,7 +68,7 @@ class Learner(ABC):
 class Metric(ABC):
     """One judgement of a release against real images: a frozen dataclass whose fields are its settings."""
 
-    judges: ClassVar[Literal["utility", "fidelity", "privacy", "fairness"]]
+    judges: ClassVar[Judgement]
     panel: ClassVar[Literal["default", "full"]] = "default"  # the smallest panel that it belongs to
     higher_is_better: ClassVar[bool]
 

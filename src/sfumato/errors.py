@@ -1,5 +1,7 @@
 """The errors that a user sees, of at most three lines: what was expected, where, and how to fix it."""
 
+from collections.abc import Collection
+
 
 class SfumatoError(Exception):
     """A refusal that a user can act on; the command line prints it without a traceback."""
@@ -59,7 +61,25 @@ def expect_within(settings: object, **limits: tuple[float, float]) -> None:
     for name, (low, high) in limits.items():
         value = getattr(settings, name)
         if not low <= value <= high:
-            raise UsageError(f"Expected {name} from {low:g} to {high:g}, got {value:g}.")
+            raise UsageError(
+                f"Expected {name} from {low:g} to {high:g}, got {value:g}.", fix="give a value in this range"
+            )
+
+
+def expect_one_of(settings: object, **allowed: Collection[str]) -> None:
+    """Refuse settings one of whose fields is none of the words that are allowed for it."""
+    for name, words in allowed.items():
+        value = getattr(settings, name)
+        if value not in words:
+            raise UsageError(f"Expected {name} as one of {', '.join(words)}; got {value!r}.", fix="choose one of these")
+
+
+def expect_positive(settings: object, *names: str) -> None:
+    """Refuse settings one of whose lists, of those named, is empty or has a number that is not above 0."""
+    for name in names:
+        values = getattr(settings, name)
+        if not values or min(values) <= 0:
+            raise UsageError(f"Expected {name} above 0, got {values}.", fix="give numbers above 0")
 
 
 def printable(name: object) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
 
 if TYPE_CHECKING:  # torch costs a second to import, and an auditor's `verify` does not need it
     import numpy as np
@@ -15,8 +15,10 @@ if TYPE_CHECKING:  # torch costs a second to import, and an auditor's `verify` d
 ReleaseKind = Literal["images", "model", "hidden-images"]
 """What a release holds: images to look at and to train on; a classifier; or images that only a model may read."""
 
-GuaranteeLevel = Literal["certified", "not-private", "empirical"]
-"""What a release promises: an epsilon that anyone can check; nothing; or resistance to attacks, without an epsilon."""
+GuaranteeLevel = Literal["certified", "empirical", "not-private"]
+"""What a release promises: an epsilon that anyone can check; resistance to attacks, without an epsilon; or nothing."""
+
+LEVELS: tuple[str, ...] = get_args(GuaranteeLevel)  # from the strongest to none
 
 CertificateLevel = Literal["certified", "not-private"]
 """The levels that a certificate can state. `empirical` is none of them: a certificate states an epsilon or none."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -134,6 +136,20 @@ def test_it_is_listed(kind: str, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert name in done.stdout
     assert "that a test has added" in done.stdout
+
+
+@pytest.mark.parametrize("kind", ["methods", "metrics", "attacks"])
+def test_it_is_in_the_tables_of_the_documents(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In this process, because a fresh one would take seconds to load every method."""
+    name = added(tmp_path, kind)
+    package = importlib.import_module(f"sfumato.{kind}")
+    monkeypatch.setattr(package, "__path__", [*package.__path__, str(tmp_path)])
+    try:
+        pages = runpy.run_path(str(HERE.parents[1] / "docs" / "build.py"))["pages"]()
+    finally:
+        sys.modules.pop(f"sfumato.{kind}.{ADDED[kind][0]}", None)
+    listed = [page.name for page, text in pages.items() if f"\n| `{name}` | " in text]
+    assert listed == ["commands.md", "one_shot.md" if kind == "methods" else "judging.md"]
 
 
 def conformed(folder: Path, kind: str, suite: str, name: str) -> subprocess.CompletedProcess[str]:

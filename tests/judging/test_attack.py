@@ -18,7 +18,7 @@ from sfumato import contracts, data
 from sfumato.contracts import ClassifierAttack, Reading
 from sfumato.errors import DataError, UsageError
 from sfumato.judging import near_duplicates as duplicates
-from sfumato.judging.attack import AttackPlan, _plan, attack_release
+from sfumato.judging.attack import AttackPlan, attack_release, plan_attacks
 from sfumato.judging.near_duplicates import near_duplicates, small_distances
 from sfumato.making.release import Job, make_release
 from sfumato.release import read_release, write_release
@@ -276,12 +276,12 @@ def test_every_listed_attack_can_be_run_by_name(small: tuple[Path, str]) -> None
 
 
 def test_a_panel_is_the_attacks_on_images_or_every_attack() -> None:
-    default, full = _plan((), "default"), _plan((), "full")
+    default, full = plan_attacks((), "default"), plan_attacks((), "full")
     assert (default.on_student, default.on_shadows, default.shadow_lira) == ((), (), False)
     assert sorted((*full.on_release, *full.on_student, *full.on_shadows)) == sorted(contracts.names("attacks"))
     assert {"lira", "shadow-mlp", "shadow-forest"} == set(full.on_shadows)
     assert full.shadow_lira
-    assert _plan(("lira",), "full") == AttackPlan((), (), ("lira",), shadow_lira=False)
+    assert plan_attacks(("lira",), "full") == AttackPlan((), (), ("lira",), shadow_lira=False)
 
 
 @pytest.mark.usefixtures("short_schedules")

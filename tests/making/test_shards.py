@@ -161,6 +161,7 @@ def test_refusals_are_one_sentence(case: str, sharded: Job, tmp_path: Path) -> N
         make_release(change(sharded), tmp_path / "r")
     assert refusal.value.what.count("\n") == 0
     assert refusal.value.what.endswith(".")
+    assert refusal.value.fix
     assert not (tmp_path / "r.lab").exists()
 
 

@@ -109,11 +109,11 @@ def test_a_single_cell_has_the_error_of_its_measure_and_what_is_no_number_is_lef
 
 def test_of_two_statements_about_the_guarantee_the_weaker_one_counts(tmp_path: Path) -> None:
     cells = fabricate(tmp_path / "runs", methods=METHODS, epsilons=(1.0,), repeats=1)
-    for cell, told in zip(cells, ("legacy", "empirical", "who knows"), strict=True):
+    for cell, told in zip(cells, ("certified", "empirical", "who knows"), strict=True):
         path = cell.folder / "measures" / "made.json"
         path.write_text(json.dumps({**json.loads(path.read_text()), "guarantee": told}))
     levels = {line.method: line.level for line in read_leaderboard(tmp_path / "runs").lines}
-    assert [levels[method] for method in METHODS] == ["legacy", "empirical", "not-private"]
+    assert [levels[method] for method in METHODS] == ["certified", "empirical", "not-private"]
 
 
 def test_attacks_come_from_the_labs_of_the_releases(tmp_path: Path) -> None:

@@ -65,7 +65,10 @@ def audit_method(
     `settings` are hyperparameters beside those that make it small, `kinds` the neighbours to try (all of them).
     """
     if not (0 < epsilon < math.inf and 0.5 < confidence < 1):
-        raise UsageError(f"Expected a finite epsilon > 0 and a confidence from 0.5 to 1, got {epsilon}, {confidence}.")
+        raise UsageError(
+            f"Expected a finite epsilon > 0 and a confidence from 0.5 to 1, got {epsilon}, {confidence}.",
+            fix="leave them out for their defaults",
+        )
     with tempfile.TemporaryDirectory(prefix="sfumato-audit-") as folder:
         test_run = _TestRun(Path(folder), name, epsilon, settings)
         plan = plan_release(test_run.job(test_run.data))  # raises if the request is wrong

@@ -110,6 +110,6 @@ def parsed_settings(written: list[str] | None) -> tuple[tuple[str, str], ...]:
     for text in written or []:
         name, equals, value = text.partition("=")
         if not equals:
-            raise UsageError(f"Expected --set name=value, got {text!r}.")
+            raise UsageError(f"Expected --set name=value, got {text!r}.", fix="write for example --set seed=1")
         pairs.append((name, value))
     return tuple(pairs)

@@ -14,7 +14,7 @@ from sfumato.cli._printing import print_release
 _FREE = "A hyperparameter that changes nothing of what was asked: name=value."
 
 
-@command("resample_release", example="sfumato resample faces-release --count 200000 --out more-faces", order=2)
+@command("resample_release", example="sfumato resample faces-release --count 10000 --out more-faces", order=2)
 def resample(
     folder: Annotated[Path, typer.Argument(help="A release folder whose lab, FOLDER.lab, lies beside it.")],
     out: NewRelease,

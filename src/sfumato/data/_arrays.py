@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -157,3 +157,15 @@ def _reason(row: NDArray[Any]) -> str:
             return "NaN or infinity, expected floats from 0 to 1"
         return f"values from {row.min():g} to {row.max():g}, expected floats from 0 to 1"
     return f"values from {row.min()} to {row.max()}, expected 0 to 255"
+
+
+def exactly(stream: IO[bytes], size: int) -> bytes:
+    """So many bytes, or EOFError; read in steps, because a header may promise more than there is."""
+    parts, left = [], size
+    while left:
+        part = stream.read(min(left, 2**22))
+        if not part:
+            raise EOFError("shorter than its header says")
+        parts.append(part)
+        left -= len(part)
+    return b"".join(parts)

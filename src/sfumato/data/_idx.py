@@ -13,7 +13,7 @@ from typing import IO, TYPE_CHECKING, cast
 import numpy as np
 
 from sfumato.contracts import Reading
-from sfumato.data._arrays import MOST_RECORDS, Stack
+from sfumato.data._arrays import MOST_RECORDS, Stack, exactly
 from sfumato.data._labels import from_numbers, number_numbers
 from sfumato.data._reader import check_split
 from sfumato.errors import DataError, printable
@@ -76,7 +76,7 @@ def _stack(path: Path) -> Stack:
             _header(stream, path, magic=_IMAGES, axes=3)
             for start in range(0, count, rows):
                 block = min(rows, count - start)
-                raw = _exactly(stream, block * height * width)
+                raw = exactly(stream, block * height * width)
                 yield np.frombuffer(raw, dtype=np.uint8).reshape(block, height, width)
             _no_more(stream)
 
@@ -86,7 +86,7 @@ def _stack(path: Path) -> Stack:
 def _labels(path: Path) -> NDArray[np.int64]:
     with _opened(path) as stream:
         (count,) = _header(stream, path, magic=_LABELS, axes=1)
-        raw = _exactly(stream, count)
+        raw = exactly(stream, count)
         _no_more(stream)
     return np.frombuffer(raw, dtype=np.uint8).astype(np.int64)
 
@@ -105,7 +105,7 @@ def _opened(path: Path) -> Iterator[IO[bytes]]:
 
 
 def _header(stream: IO[bytes], path: Path, *, magic: int, axes: int) -> tuple[int, ...]:
-    got, *sides = struct.unpack(f">{1 + axes}I", _exactly(stream, 4 + 4 * axes))
+    got, *sides = struct.unpack(f">{1 + axes}I", exactly(stream, 4 + 4 * axes))
     if got != magic or sides[0] > MOST_RECORDS:
         raise DataError(
             f"Expected the idx number {magic:#x} and at most {MOST_RECORDS} records, got {got:#x} and {sides[0]}.",
@@ -113,17 +113,6 @@ def _header(stream: IO[bytes], path: Path, *, magic: int, axes: int) -> tuple[in
             fix="check that this is the right file, and download it again",
         )
     return tuple(sides)
-
-
-def _exactly(stream: IO[bytes], size: int) -> bytes:
-    parts, left = [], size  # in steps, because a header may promise more than there is
-    while left:
-        part = stream.read(min(left, 2**22))
-        if not part:
-            raise EOFError("shorter than its header says")
-        parts.append(part)
-        left -= len(part)
-    return b"".join(parts)
 
 
 def _no_more(stream: IO[bytes]) -> None:

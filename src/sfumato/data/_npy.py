@@ -14,7 +14,7 @@ import numpy as np
 from numpy.lib import format as npy
 
 from sfumato.contracts import Reading
-from sfumato.data._arrays import Stack
+from sfumato.data._arrays import Stack, exactly
 from sfumato.data._labels import from_numbers, from_words, number_numbers, number_words
 from sfumato.data._reader import check_split
 from sfumato.errors import DataError, printable
@@ -101,7 +101,7 @@ def stack(path: Path, key: str) -> Stack:
         with _member(path, key) as (stream, _, _):
             for start in range(0, shape[0], rows):
                 count = min(rows, shape[0] - start)
-                block = np.frombuffer(_exactly(stream, count * row), dtype=dtype)
+                block = np.frombuffer(exactly(stream, count * row), dtype=dtype)
                 yield block.reshape(count, *shape[1:]).astype(dtype.newbyteorder("="), copy=False)
             stream.read(1)  # reaching the end makes zipfile compare the checksum
 
@@ -131,7 +131,7 @@ def _small(path: Path, key: str, *, kinds: str) -> NDArray[Any]:
                 where=f"{path}: {key}",
                 fix="save the labels as whole numbers 0, 1, 2, ... or as words",
             )
-        return np.frombuffer(_exactly(stream, size), dtype=dtype).reshape(shape)
+        return np.frombuffer(exactly(stream, size), dtype=dtype).reshape(shape)
 
 
 @contextmanager
@@ -180,14 +180,3 @@ def _member(path: Path, key: str) -> Iterator[tuple[IO[bytes], tuple[int, ...], 
 
 def _size(shape: tuple[int, ...], dtype: np.dtype[Any]) -> int:
     return math.prod(shape) * dtype.itemsize
-
-
-def _exactly(stream: IO[bytes], size: int) -> bytes:
-    parts, left = [], size
-    while left:
-        part = stream.read(min(left, 2**22))
-        if not part:
-            raise EOFError("the array ends early")
-        parts.append(part)
-        left -= len(part)
-    return b"".join(parts)

@@ -23,13 +23,13 @@ def engine_of(name: EngineName, *, workers: int | None = None, address: str | No
         return lambda store, cells: local(store, cells, workers=1 if workers is None else workers)
     if name == "ray":
         return lambda store, cells: ray_cluster(store, cells, address=address, workers=workers)
-    raise UsageError(f"Expected the engine local or ray, got {name!r}.")
+    raise UsageError(f"Expected the engine local or ray, got {name!r}.", fix="leave the engine out for local")
 
 
 def local(store: Path, cells: Sequence[CellJob], *, workers: int = 1) -> Iterator[Outcome]:
     """One cell after the other in this process, or in so many processes that share the cores."""
     if not 1 <= workers <= 1_000:
-        raise UsageError(f"Expected 1 to 1000 workers, got {workers}.")
+        raise UsageError(f"Expected 1 to 1000 workers, got {workers}.", fix="give one for each core, or none")
     if workers == 1:
         for cell in cells:
             yield run_cell(store, cell)

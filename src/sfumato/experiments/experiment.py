@@ -103,7 +103,11 @@ class Experiment:
     ) -> Experiment:
         recipe = read_recipe(path)
         if folder is not None and not folder.is_dir():
-            raise UsageError("Expected --data (or SFUMATO_DATA) as a folder.", where=folder)
+            raise UsageError(
+                "Expected --data (or SFUMATO_DATA) as a folder, got none.",
+                where=folder,
+                fix="name the folder of the data sets",
+            )
         return cls(path.stem, recipe, profile, Shelf(folder, recipe.data), Store(out.absolute()))
 
     def rows(self, only: str = "") -> list[Row]:

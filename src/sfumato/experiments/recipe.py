@@ -104,9 +104,15 @@ def read_recipe(path: Path | str) -> Recipe:
         recipe = Recipe.model_validate(document)
         _check(recipe)
     except OSError as error:
-        raise UsageError(f"Expected a recipe that can be read, got: {error.strerror}.", where=path) from error
+        raise UsageError(
+            f"Expected a recipe that can be read, got: {error.strerror}.",
+            where=path,
+            fix="check its name and permissions",
+        ) from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UsageError(f"Expected a recipe in TOML: {printable(error)}.", where=path) from error
+        raise UsageError(
+            f"Expected a recipe in TOML, got: {printable(error)}.", where=path, fix="mend this line"
+        ) from error
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         place = ".".join(str(part) for part in first["loc"])
@@ -122,7 +128,10 @@ def read_recipe(path: Path | str) -> Recipe:
 def rows_of(recipe: Recipe, profile: ProfileName) -> list[Row]:
     """The lines that a profile has, in the recipe's order."""
     if profile not in recipe.profiles:
-        raise UsageError(f"Expected one of the recipe's profiles {', '.join(recipe.profiles)}; got {profile!r}.")
+        raise UsageError(
+            f"Expected one of the recipe's profiles {', '.join(recipe.profiles)}; got {profile!r}.",
+            fix="choose one of these",
+        )
     common = recipe.profiles[profile]
     grids = [grid for grid in recipe.grid if grid.profile in (None, profile)]
     methods = [(grid, method) for grid in grids for method in _methods(grid.method or (recipe.method,))]
@@ -188,9 +197,12 @@ def _check(recipe: Recipe) -> None:
     _check_names("measure", recipe.measure, (*OWN_MEASURES, *contracts.names("metrics")))
     _check_names("reported column", recipe.reported.columns, ("by", "value", "error", *AXES, *settings))
     if recipe.tuning and not any(len(values) > 1 for grid in recipe.grid for values in grid.set.values()):
-        raise UsageError("Expected a list of settings to choose from, in the set of a [[grid]].")
+        raise UsageError(
+            "Expected a list of settings to choose from, in the set of a [[grid]], got none.",
+            fix="give a list there, or leave [tuning] out",
+        )
     if not recipe.grid and recipe.show != "toy":
-        raise UsageError("Expected at least one [[grid]] in the recipe.")
+        raise UsageError("Expected at least one [[grid]] in the recipe, got none.", fix="add one")
     for profile in recipe.profiles:
         for row in rows_of(recipe, profile):
             _check_row(row)
@@ -208,4 +220,7 @@ def _check_row(row: Row) -> None:
         raise UsageError(f"Expected public images for {row.name}.", fix="add public = ... to its [[grid]]")
     classifiers.check(row.student.arch)
     if row.student.seeds < 1 or math.isnan(row.cell.epsilon) or row.cell.epsilon <= 0:
-        raise UsageError("Expected epsilon above 0 and at least one seed.")
+        raise UsageError(
+            f"Expected epsilon above 0 and at least one seed, got {row.cell.epsilon:g} and {row.student.seeds}.",
+            fix="mend its [[grid]] or the student of its profile",
+        )

@@ -90,7 +90,7 @@ def attack_release(
     full panel runs every attack. Attacks with shadows fit the method `shadows` times on other records and take minutes;
     where the method cannot be fitted again, they are left out, and the table gives the reason.
     """
-    plan = _plan(attacks, panel)
+    plan = plan_attacks(attacks, panel)
     release = read_release(Path(folder))
     reference = reference_for(release, real, reading or Reading(), public=public)
     lineup = _lineup(reference)
@@ -128,7 +128,8 @@ def _write(lab: Lab, entries: list[Entry], results: Results, pairs: Pairs) -> No
     draw_pairs(pairs, lab.folder / "near_duplicates.png")
 
 
-def _plan(named: tuple[str, ...], panel: str) -> AttackPlan:
+def plan_attacks(named: tuple[str, ...], panel: str) -> AttackPlan:
+    """The attacks that are named, or else all of a panel."""
     if panel not in ("default", "full"):
         raise UsageError(f"Expected the panel default or full, got {panel!r}.")
     known = {name: contracts.find("attacks", name) for name in contracts.names("attacks")}
@@ -167,7 +168,8 @@ def _lineup(real: Reference) -> Lineup:
     if count < FEWEST:
         raise DataError(
             f"Expected {FEWEST} training records and twice as many test records that are none, "
-            f"got {len(real.train)} and {len(fresh)}."
+            f"got {len(real.train)} and {len(fresh)}.",
+            fix="attack with more real images, none of them in both splits",
         )
     members = torch.randperm(len(real.train), generator=draw)[:count]
     population = fresh[count : count + MOST_POPULATION]

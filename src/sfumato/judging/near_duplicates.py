@@ -47,7 +47,9 @@ def near_duplicates(release: Release, real: Reference, *, seed: int = 0) -> tupl
     kept = without_copies(real.train, real.test)
     fresh_rows = without_copies(real.test, real.train)
     if not len(kept) or len(fresh_rows) < 2:
-        raise DataError("Expected test images that are not training images too, got none.")
+        raise DataError(
+            "Expected test images that are not training images too, got none.", fix="give a test split of other images"
+        )
     train = real.train.pixels[kept].flatten(1).float() / 255
     _, axes = principal_axes(train, most=AXES, draw=draw)
     fresh = real.test.pixels[_some(fresh_rows, draw)]

@@ -88,7 +88,10 @@ def select_classifier(
 
 def _split(images: Images) -> tuple[Images, Images]:
     if len(images) < 2 * KEPT:
-        raise DataError(f"Expected a release of at least {2 * KEPT} images, got {len(images)}.")
+        raise DataError(
+            f"Expected a release of at least {2 * KEPT} images, got {len(images)}.",
+            fix="make more by `sfumato resample`",
+        )
     return set_aside(images, len(images) // KEPT)
 
 

@@ -44,7 +44,7 @@ def train_student(
     """
     classifiers.check(arch)
     if not 1 <= seeds <= MOST_SEEDS:
-        raise UsageError(f"Expected 1 to {MOST_SEEDS} seeds, got {seeds}.")
+        raise UsageError(f"Expected 1 to {MOST_SEEDS} seeds, got {seeds}.", fix="give a number in this range, or none")
     release = read_release(Path(folder))
     training, kept = _split(training_images(release.images, loss, subset))
     # Training on logits, or on the labels of both subsets together, needs many small steps.
@@ -97,7 +97,10 @@ def _split(images: Images) -> tuple[Images, Images]:
     """The images that the student is trained on, and released images that are held out."""
     count = min(MOST_HELD_OUT, len(images) // HELD_OUT)
     if not count:
-        raise DataError(f"Expected a release of at least {HELD_OUT} images, got {len(images)}.")
+        raise DataError(
+            f"Expected a release of at least {HELD_OUT} images, got {len(images)}.",
+            fix="make more by `sfumato resample`",
+        )
     return set_aside(images, count)
 
 

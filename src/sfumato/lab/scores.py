@@ -10,14 +10,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
+from sfumato.contracts import Judgement
 from sfumato.errors import DataError, printable
 from sfumato.lab.folder import NOTICE, Lab
 from sfumato.values import Score
 
 NAME = "scores"
-KINDS = ("utility", "fidelity", "privacy", "fairness", "all")
+KINDS = (*get_args(Judgement), "all")
 LAB_SIDE = "Every number here was computed from real images outside the ledger: all of it is lab material."
 _PACKAGES = ("sfumato", "torch", "numpy", "scikit-learn")
 

@@ -89,7 +89,9 @@ def task_of(job: Job, source: Source) -> Task:
 
 def check_count(count: int | None) -> None:
     if count is not None and not 1 <= count <= MOST_IMAGES:
-        raise UsageError(f"Expected a count from 1 to {MOST_IMAGES}, got {count}.")
+        raise UsageError(
+            f"Expected a count from 1 to {MOST_IMAGES}, got {count}.", fix="give a count in this range, or none"
+        )
 
 
 def plan_release(job: Job, *, source: Source | None = None) -> Plan:
@@ -106,11 +108,16 @@ def with_settings(synthesizer: Synthesizer, settings: Mapping[str, str]) -> Synt
     changed: dict[str, Any] = {}
     for name, text in settings.items():
         if name not in kinds:
-            raise UsageError(f"Expected one of the settings {', '.join(kinds)}; got {name!r}.")
+            raise UsageError(
+                f"Expected one of the settings {', '.join(kinds)}; got {name!r}.",
+                fix="choose one of these, or leave it out",
+            )
         try:
             changed[name] = _typed(text, kinds[name])
         except (ValueError, KeyError) as error:
-            raise UsageError(f"Expected {name} as {kinds[name].__name__}, got {text!r}.") from error
+            raise UsageError(
+                f"Expected {name} as {kinds[name].__name__}, got {text!r}.", fix="give such a value, or leave it out"
+            ) from error
     return replace(synthesizer, **changed)  # type: ignore[type-var]
 
 

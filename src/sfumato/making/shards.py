@@ -34,9 +34,12 @@ _WHAT = "a folder of shards (Parquet files, .npz files or data set folders)"
 def is_sharded(job: Job) -> bool:
     """Whether several processes read the data; refuses settings that contradict each other."""
     if job.engine not in ("local", "ray"):
-        raise UsageError(f"Expected the engine local or ray, got {job.engine!r}.")
+        raise UsageError(f"Expected the engine local or ray, got {job.engine!r}.", fix="leave the engine out")
     if job.processes < 1:
-        raise UsageError(f"Expected at least 1 process, got {job.processes}.")
+        raise UsageError(
+            f"Expected at least 1 process, got {job.processes}.",
+            fix="leave the number of processes out, or give as many as there are shards, or fewer",
+        )
     if job.engine == "ray" and job.processes > 1:
         raise UsageError(
             f"Expected 1 process with the engine ray, which has workers of its own, got {job.processes}.",
@@ -150,7 +153,11 @@ def _entries(folder: Path, split: str) -> list[Path]:
     others = [e.name for e in entries if not (e.is_dir() or (e.is_file() and e.suffix.casefold() in _SHARD_FILES))]
     if others or not entries:
         got = f"one with {printable(others[0])}" if others else "an empty one"
-        raise UsageError(f"Expected {_WHAT} and nothing else in it, got {got}.", where=folder)
+        raise UsageError(
+            f"Expected {_WHAT} and nothing else in it, got {got}.",
+            where=folder,
+            fix="keep the shards in a folder of their own",
+        )
     splits = {entry: found[1] for entry in entries if (found := _SPLIT.match(entry.name.casefold()))}
     if not splits:
         return entries

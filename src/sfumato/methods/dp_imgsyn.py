@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from sfumato.contracts import Sampler, Synthesizer
-from sfumato.errors import UsageError
+from sfumato.errors import UsageError, expect_one_of
 from sfumato.networks.resnet import resnet18, resnet34
 from sfumato.networks.scattering import LinearHead, ScatteringFeatures
 from sfumato.privacy import Budget, Descent, GaussianSum, PrivateImages, Query, descend
@@ -86,14 +86,7 @@ class DPImgSyn(Synthesizer):
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for name, value, allowed in (
-            ("teacher", self.teacher, tuple(TEACHERS)),
-            ("start", self.start, STARTS),
-            ("statistics", self.statistics, ("sound", *RESEARCH)),
-            ("form", self.form, ("paper", "code")),
-        ):
-            if value not in allowed:
-                raise UsageError(f"Expected {name} as one of {', '.join(allowed)}; got {value!r}.")
+        expect_one_of(self, teacher=TEACHERS, start=STARTS, statistics=("sound", *RESEARCH), form=("paper", "code"))
         whole = {
             "rounds": self.rounds,
             "width": self.width,

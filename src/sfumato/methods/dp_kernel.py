@@ -28,7 +28,7 @@ import torch
 from torch import Tensor
 
 from sfumato.contracts import Sampler, Synthesizer
-from sfumato.errors import UsageError, expect_within
+from sfumato.errors import expect_positive, expect_within
 from sfumato.privacy import Budget, GaussianSum, PrivateImages
 from sfumato.synthesis.embedding import count_share_for, mean_embedding, with_count
 from sfumato.synthesis.generator_training import (
@@ -77,8 +77,7 @@ class DPKernel(Synthesizer):
             self, frequencies=(1, 1_000_000), glimpse=(1, 1_000_000), count_share=(1e-6, 0.9999), seed=(0, 2**31 - 2)
         )
         GeneratorSettings.of(self)
-        if not self.widths or min(self.widths) <= 0:
-            raise UsageError(f"Expected widths above 0, got {self.widths}.")
+        expect_positive(self, "widths")
 
     @classmethod
     def for_task(cls, spec: Spec, budget: Budget) -> Self:

@@ -28,7 +28,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from sfumato.contracts import Sampler, Synthesizer
-from sfumato.errors import EnvironmentProblem, UsageError, expect_within
+from sfumato.errors import EnvironmentProblem, UsageError, expect_one_of, expect_within
 from sfumato.networks.efficientnet_lite0 import EfficientNetLite0
 from sfumato.networks.scattering import COARSE_SIDE, FEATURE_SIDE, ORIENTATIONS, Scattering
 from sfumato.privacy import Budget, GaussianSum, PrivateImages
@@ -68,8 +68,7 @@ class DPMEPF(Synthesizer):
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if self.features not in FEATURES:
-            raise UsageError(f"Expected features as one of {', '.join(FEATURES)}; got {self.features!r}.")
+        expect_one_of(self, features=FEATURES)
         if not 32 <= self.side <= 224 or self.side % 16:
             raise UsageError(f"Expected a side from 32 to 224 that is a multiple of 16, got {self.side}.")
         part = (1e-6, 0.9999)

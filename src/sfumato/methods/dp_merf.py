@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from sfumato.contracts import Sampler, Synthesizer
-from sfumato.errors import UsageError, expect_within
+from sfumato.errors import expect_one_of, expect_positive, expect_within
 from sfumato.privacy import Budget, GaussianSum, PrivateImages
 from sfumato.synthesis.embedding import count_share_for, mean_embedding, squared_mmd, with_count
 from sfumato.synthesis.generator_training import (
@@ -49,12 +49,10 @@ class DPMERF(Synthesizer):
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if self.canvas not in ("generator", "pixels"):
-            raise UsageError(f"Expected canvas as generator or pixels, got {self.canvas!r}.")
+        expect_one_of(self, canvas=("generator", "pixels"))
         expect_within(self, frequencies=(1, 1_000_000), count_share=(1e-6, 0.9999), seed=(0, 2**31 - 2))
         GeneratorSettings.of(self)
-        if not self.length_scales or min(self.length_scales) <= 0:
-            raise UsageError(f"Expected length_scales above 0, got {self.length_scales}.")
+        expect_positive(self, "length_scales")
 
     @classmethod
     def for_task(cls, spec: Spec, budget: Budget) -> Self:

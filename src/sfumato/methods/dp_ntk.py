@@ -34,7 +34,7 @@ import torch
 from torch import Tensor, nn
 
 from sfumato.contracts import Sampler, Synthesizer
-from sfumato.errors import UsageError, expect_within
+from sfumato.errors import expect_positive, expect_within
 from sfumato.privacy import Budget, GaussianSum, PrivateImages
 from sfumato.synthesis.embedding import count_share_for, mean_embedding, with_count
 from sfumato.synthesis.generator_training import (
@@ -88,8 +88,7 @@ class DPNTK(Synthesizer):
             seed=(0, 2**31 - 2),
         )
         GeneratorSettings.of(self)
-        if not self.length_scales or min(self.length_scales) <= 0:
-            raise UsageError(f"Expected length_scales above 0, got {self.length_scales}.")
+        expect_positive(self, "length_scales")
 
     @classmethod
     def for_task(cls, spec: Spec, budget: Budget) -> Self:

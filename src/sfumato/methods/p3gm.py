@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from sfumato.contracts import Sampler, Synthesizer
-from sfumato.errors import UsageError, expect_within
+from sfumato.errors import expect_one_of, expect_within
 from sfumato.privacy import Budget, GaussianSum, PrivateImages, Query, noisy_gradient
 from sfumato.progress import track
 from sfumato.synthesis import moments
@@ -60,8 +60,7 @@ class P3GM(Synthesizer):
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if self.decoder not in ("linear", "network"):
-            raise UsageError(f"Expected decoder as linear or network, got {self.decoder!r}.")
+        expect_one_of(self, decoder=("linear", "network"))
         limits = {
             "coefficients": (1, 630),
             "latent": (1, 200),

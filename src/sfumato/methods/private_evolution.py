@@ -20,7 +20,7 @@ import torch
 from torch import Generator, Tensor, nn
 
 from sfumato.contracts import Sampler, Synthesizer
-from sfumato.errors import UsageError
+from sfumato.errors import UsageError, expect_one_of, expect_within
 from sfumato.networks.scattering import ScatteringFeatures
 from sfumato.privacy import Budget, GaussianSum, PrivateImages
 from sfumato.progress import track
@@ -58,16 +58,9 @@ class PrivateEvolution(Synthesizer):
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if self.source not in SOURCES:
-            raise UsageError(f"Expected source as one of {', '.join(SOURCES)}; got {self.source!r}.")
-        for name, value, least in (
-            ("steps", self.steps, 1),
-            ("population", self.population, 2),
-            ("lookahead", self.lookahead, 0),
-            ("dimensions", self.dimensions, 1),
-        ):
-            if not least <= value <= 100_000:
-                raise UsageError(f"Expected {name} from {least} to 100000, got {value}.")
+        expect_one_of(self, source=SOURCES)
+        most = 100_000
+        expect_within(self, steps=(1, most), population=(2, most), lookahead=(0, most), dimensions=(1, most))
         if self.threshold < 0 or not 0 <= self.kept < 1:
             raise UsageError(f"Expected threshold >= 0 and kept in [0, 1), got {self.threshold}, {self.kept}.")
         if not 0 <= self.last_degree <= self.first_degree <= 1 or not 0 <= self.seed < 2**31:

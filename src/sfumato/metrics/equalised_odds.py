@@ -10,9 +10,8 @@ from torch import Tensor
 
 from sfumato.contracts import Metric
 from sfumato.statistics import groups as by_group
-from sfumato.statistics.panels import student_logits
+from sfumato.statistics.panels import student_answers
 from sfumato.statistics.same_kind import check_classes, check_shape, known
-from sfumato.training.student import Schedule, training_images
 from sfumato.values import Images, Reference, Score
 
 # Each figure of one tally, and whether more of it is better.
@@ -69,12 +68,11 @@ class EqualisedOdds(Metric):
         )
 
     def _answers(self, images: Images, tested: _Tested) -> Tensor:
-        images = training_images(images)
-        schedule = Schedule.short(self.arch, soft=images.logits is not None, images_seen=self.images_seen)
-        (logits,) = student_logits(
-            images, {self.arch: schedule}, (tested.images.pixels,), seeds=self.seeds, what="equalised-odds"
+        tests = (tested.images.pixels,)
+        answers = student_answers(
+            images, self.arch, tests, seeds=self.seeds, images_seen=self.images_seen, what="equalised-odds"
         )
-        return torch.stack(logits[self.arch]).argmax(2)  # (seeds, n)
+        return answers.squeeze(1)  # (seeds, n)
 
     def _score(self, name: str, values: Tensor, resampled: float, *, better: bool = False) -> Score:
         error = by_group.error_of_mean(values, resampled)

@@ -11,9 +11,8 @@ from torch import Tensor
 from sfumato.contracts import Metric
 from sfumato.errors import NotApplicable
 from sfumato.statistics import groups as by_group
-from sfumato.statistics.panels import student_logits
+from sfumato.statistics.panels import student_answers
 from sfumato.statistics.same_kind import check_classes, check_shape, known
-from sfumato.training.student import Schedule, training_images
 from sfumato.values import Images, Reference, Score
 
 COLOUR = (
@@ -63,11 +62,9 @@ class ModelBias(Metric):
         return Score("model-bias", whole.value, whole.standard_error, self.higher_is_better, self.seeds, details, parts)
 
     def _answers(self, images: Images, tested: _Tested) -> Tensor:
-        images = training_images(images)
-        schedule = Schedule.short(self.arch, soft=images.logits is not None, images_seen=self.images_seen)
-        of_views = student_logits(images, {self.arch: schedule}, tested.views, seeds=self.seeds, what="model-bias")
-        answers = [torch.stack(logits[self.arch]).argmax(2) for logits in of_views]  # of each view (seeds, n)
-        return torch.stack(answers, dim=1)  # (seeds, v, n)
+        return student_answers(  # (seeds, v, n)
+            images, self.arch, tested.views, seeds=self.seeds, images_seen=self.images_seen, what="model-bias"
+        )
 
     def _score(self, name: str, values: Tensor, resampled: float) -> Score:
         return Score(name, float(values.mean()), by_group.error_of_mean(values, resampled), False, self.seeds)

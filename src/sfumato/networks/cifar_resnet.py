@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import cast
 
 from torch import Tensor, nn
@@ -15,28 +15,36 @@ WIDTHS = (16, 32, 64)
 EARLY_MAP = 8  # the quick networks shrink an image to at most this width in their first convolution
 
 
-class CifarResNet(nn.Module):
-    """Three stages of basic blocks, a global average, one linear head; shortcuts are 1x1 where the shape changes."""
+class Staged(nn.Module):
+    """A first convolution, stages of residual blocks, a global average, one linear head."""
+
+    def __init__(self, first: nn.Conv2d, stages: Sequence[nn.Module], outputs: int, classes: int) -> None:
+        super().__init__()
+        self.stem = first
+        self.stem_norm = nn.BatchNorm2d(first.out_channels)
+        self.stages = nn.Sequential(*stages)
+        self.head = nn.Linear(outputs, classes)
+        start_wide(self)
+
+    def forward(self, images: Tensor) -> Tensor:  # (b, c, h, w) in [0, 1] -> (b, k)
+        maps = self.stages(relu(self.stem_norm(self.stem(2 * images - 1))))
+        return cast(Tensor, self.head(maps.mean((2, 3))))
+
+
+class CifarResNet(Staged):
+    """Three stages of basic blocks; shortcuts are 1x1 where the shape changes."""
 
     def __init__(self, depth: int, channels: int, classes: int, *, stride: int = 1) -> None:
-        super().__init__()
         if depth < 8 or depth % 6 != 2:
             raise ValueError(f"Expected a depth of 6 n + 2, got {depth}.")
-        self.stem = stem(channels, WIDTHS[0], stride)
-        self.stem_norm = nn.BatchNorm2d(WIDTHS[0])
+        first = stem(channels, WIDTHS[0], stride)
         stages: list[nn.Module] = []
         inputs = WIDTHS[0]
         for stage, outputs in enumerate(WIDTHS):
             for block in range((depth - 2) // 6):
                 stages.append(BasicBlock(inputs, outputs, stride=2 if stage and not block else 1, norm="batch"))
                 inputs = outputs
-        self.stages = nn.Sequential(*stages)
-        self.head = nn.Linear(inputs, classes)
-        start_wide(self)
-
-    def forward(self, images: Tensor) -> Tensor:  # (b, c, h, w) in [0, 1] -> (b, k)
-        maps = self.stages(relu(self.stem_norm(self.stem(2 * images - 1))))
-        return cast(Tensor, self.head(maps.mean((2, 3))))
+        super().__init__(first, stages, inputs, classes)
 
 
 def stem(channels: int, outputs: int, stride: int) -> nn.Conv2d:

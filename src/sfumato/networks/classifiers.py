@@ -28,4 +28,6 @@ def build(arch: str, channels: int, height: int, width: int, classes: int) -> nn
 def check(arch: str) -> None:
     """Refuse a name that is none of the architectures."""
     if arch not in architectures():
-        raise UsageError(f"Expected one of the architectures {', '.join(architectures())}; got {arch!r}.")
+        raise UsageError(
+            f"Expected one of the architectures {', '.join(architectures())}; got {arch!r}.", fix="choose one of these"
+        )

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import cast
 
 from torch import Tensor, nn
 from torch.nn.functional import relu
 
-from sfumato.networks.cifar_resnet import early_stride, start_wide, stem
+from sfumato.networks.cifar_resnet import Staged, early_stride, stem
 
 
-class ResNeXt(nn.Module):
+class ResNeXt(Staged):
     """Three stages of bottlenecks, 9 n + 2 layers; `groups` paths of `path` channels, doubled at each stage.
 
     A stage gives out `path * widen` channels, doubled likewise.
@@ -20,9 +19,7 @@ class ResNeXt(nn.Module):
     def __init__(
         self, blocks: int, channels: int, classes: int, *, groups: int, path: int, widen: int, stride: int = 1
     ) -> None:
-        super().__init__()
-        self.stem = stem(channels, path, stride)
-        self.stem_norm = nn.BatchNorm2d(path)
+        first = stem(channels, path, stride)
         stages: list[nn.Module] = []
         inputs = path
         for stage in range(3):
@@ -31,13 +28,7 @@ class ResNeXt(nn.Module):
                 step = 2 if stage and not block else 1
                 stages.append(Bottleneck(inputs, groups * width, widen * width, groups=groups, stride=step))
                 inputs = widen * width
-        self.stages = nn.Sequential(*stages)
-        self.head = nn.Linear(inputs, classes)
-        start_wide(self)
-
-    def forward(self, images: Tensor) -> Tensor:  # (b, c, h, w) in [0, 1] -> (b, k)
-        maps = self.stages(relu(self.stem_norm(self.stem(2 * images - 1))))
-        return cast(Tensor, self.head(maps.mean((2, 3))))
+        super().__init__(first, stages, inputs, classes)
 
 
 class Bottleneck(nn.Module):

@@ -16,8 +16,8 @@ from sfumato.lab.folder import Lab
 from sfumato.lab.scores import read_scores
 from sfumato.lab.store import PUBLIC_TRIAL, Store, Stored
 from sfumato.release import Certificate, read_certificate
+from sfumato.values import LEVELS
 
-LEVELS = ("certified", "legacy", "empirical", "not-private")  # from the strongest to none
 FIRST = ("gen2real", "student", "teacher", "fid", "attack-", "nearest")  # how columns are ordered
 ACCURACIES = ("gen2real", "student", "teacher")  # measures that are shares of right answers
 

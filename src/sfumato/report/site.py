@@ -27,7 +27,6 @@ from sfumato.release.layout import PREVIEW, read_regular
 from sfumato.report.cell_page import cell_page
 from sfumato.report.comparisons import read_comparisons
 from sfumato.report.leaderboard import (
-    LEVELS,
     Document,
     Leaderboard,
     Line,
@@ -39,6 +38,7 @@ from sfumato.report.leaderboard import (
     shown,
 )
 from sfumato.report.plots import Figure, Plots, csv_text, read_reported
+from sfumato.values import LEVELS
 
 MARKER = "sfumato-site.json"  # a folder that has it may be replaced
 LARGEST = 64 << 20  # bytes of a preview

@@ -75,7 +75,9 @@ def _build(name: str, folders: tuple[Path, ...]) -> Extractor:
     stem, _, side = name.rpartition("-")
     if stem == "efficientnet-lite0" and side.isdigit() and 32 <= int(side) <= 300:
         return _lite0(name, int(side))
-    raise UsageError(f"Expected one of the extractors auto, {', '.join(NAMES)}; got {name!r}.")
+    raise UsageError(
+        f"Expected one of the extractors auto, {', '.join(NAMES)}; got {name!r}.", fix="leave it out for auto"
+    )
 
 
 def _inception(folders: tuple[Path, ...]) -> Extractor:

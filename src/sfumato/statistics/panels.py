@@ -13,7 +13,16 @@ from torch import Tensor
 from sfumato.errors import DataError, UsageError
 from sfumato.networks import classifiers
 from sfumato.statistics.same_kind import check_classes, check_shape, known
-from sfumato.training.student import BestCheckpoint, Schedule, Student, outputs, released_labels, split_off, train
+from sfumato.training.student import (
+    BestCheckpoint,
+    Schedule,
+    Student,
+    outputs,
+    released_labels,
+    split_off,
+    train,
+    training_images,
+)
 from sfumato.values import Images, Reference, Score
 
 Profile = Literal["cpu", "dpimagebench", "dpac"]
@@ -70,7 +79,7 @@ class Spread:
 def networks_of(profile: Profile, named: tuple[str, ...], images: Images) -> tuple[str, ...]:
     """The networks that were named, or else those that belong to the profile, grey or colour."""
     if profile not in PANELS:
-        raise UsageError(f"Expected the profile {', '.join(PANELS)}, got {profile!r}.")
+        raise UsageError(f"Expected the profile {', '.join(PANELS)}, got {profile!r}.", fix="choose one of these")
     panels = PANELS[profile]
     return named or (panels[-1] if images.pixels.shape[1] == 3 else panels[0])
 
@@ -133,6 +142,16 @@ def student_logits(
             for logits, pixels in zip(found, tests, strict=True):
                 logits[arch].append(outputs(student, pixels))
     return found
+
+
+def student_answers(
+    images: Images, arch: str, tests: Sequence[Tensor], *, seeds: tuple[int, ...], images_seen: int, what: str
+) -> Tensor:  # (seeds, tests, n)
+    """The classes that students of one architecture give to sets of n images each, after a short training."""
+    images = training_images(images)
+    schedule = Schedule.short(arch, soft=images.logits is not None, images_seen=images_seen)
+    logits = student_logits(images, {arch: schedule}, tests, seeds=seeds, what=what)
+    return torch.stack([torch.stack(of_test[arch]).argmax(2) for of_test in logits], dim=1)
 
 
 def set_aside(images: Images, count: int) -> tuple[Images, Images]:

@@ -12,13 +12,19 @@ def check_shape(synthetic: Images, real: Images) -> None:
     """Refuse synthetic images of another shape than the real ones."""
     expected, got = tuple(real.pixels.shape[1:]), tuple(synthetic.pixels.shape[1:])
     if got != expected:
-        raise UsageError(f"Expected synthetic images of shape {expected}, got {got}.")
+        raise UsageError(
+            f"Expected synthetic images of shape {expected}, got {got}.",
+            fix="read the real data as for the release: --size and --mode",
+        )
 
 
 def check_classes(synthetic: Images, real: Images) -> None:
     """Refuse synthetic images of other classes than the real ones."""
     if synthetic.classes != real.classes:
-        raise UsageError(f"Expected the classes {real.classes}, got {synthetic.classes}.")
+        raise UsageError(
+            f"Expected the classes {real.classes}, got {synthetic.classes}.",
+            fix="give the data that the release was made from, read as for it",
+        )
 
 
 def of_known_class(images: Images) -> Tensor:

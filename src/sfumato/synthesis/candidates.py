@@ -49,7 +49,10 @@ class PublicImages:
 
     def random(self, count: int, spec: Spec, draw: Generator) -> Tensor:
         if tuple(self.pixels.shape[1:]) != spec.shape:
-            raise UsageError(f"Expected public images of shape {spec.shape}, got {tuple(self.pixels.shape[1:])}.")
+            raise UsageError(
+                f"Expected public images of shape {spec.shape}, got {tuple(self.pixels.shape[1:])}.",
+                fix="give public images of this shape",
+            )
         orders = [torch.randperm(len(self.pixels), generator=draw) for _ in range(-(-count // len(self.pixels)))]
         images = self.pixels[torch.cat(orders)[:count]].float() / 255
         if len(orders) > 1:  # repeated images are varied
@@ -119,7 +122,10 @@ class Pipeline:
 def load_pipeline(weights: str) -> Any:
     """The pipeline in a folder; nothing is downloaded, and no file that could run code is read."""
     if not weights or not Path(weights).is_dir():
-        raise UsageError(f"Expected weights as the folder of a diffusers pipeline, got {weights!r}.")
+        raise UsageError(
+            f"Expected weights as the folder of a diffusers pipeline, got {weights!r}.",
+            fix="give the folder by --set weights=FOLDER",
+        )
     try:
         from diffusers import (  # type: ignore[import-untyped,import-not-found,unused-ignore]
             AutoPipelineForImage2Image,

@@ -49,13 +49,19 @@ def training_images(images: Images, loss: Loss | None = None, subset: Subset | N
     distillation = images.transfer
     if distillation is None:
         if subset in ("transfer", "all"):
-            raise UsageError("Expected a release with a distillation set, got one with class images alone.")
+            raise UsageError(
+                "Expected a release with a distillation set, got one with class images alone.",
+                fix="leave the subset out",
+            )
         return images
     wanted = subset or ("data" if loss == "labels" else "transfer")
     if wanted != "all":
         return images if wanted == "data" else distillation
     if loss in ("logits", "kl"):
-        raise UsageError(f"Expected the loss labels for the subset all, got {loss}; class images have no logits.")
+        raise UsageError(
+            f"Expected the loss labels for the subset all, got {loss}; class images have no logits.",
+            fix="leave the loss out",
+        )
     pixels = torch.cat([images.pixels, distillation.pixels])
     labels = torch.cat([images.labels, distillation.labels])
     return Images(pixels, labels, images.classes)
@@ -192,7 +198,9 @@ class Schedule:
         """Refuse a schedule that cannot be used with these images."""
         classifiers.check(self.arch)
         if not 0 < self.temperature < math.inf:
-            raise UsageError(f"Expected a finite temperature > 0, got {self.temperature:g}.")
+            raise UsageError(
+                f"Expected a finite temperature > 0, got {self.temperature:g}.", fix="leave it out for the default"
+            )
         if len(images) < 2:
             raise DataError(f"Expected at least 2 images to train on, got {len(images)}.")
         if self.loss_for(images) == "labels":
