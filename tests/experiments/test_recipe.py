@@ -23,7 +23,7 @@ SMALL = """
 title = "Digits"
 source = "A test, Table 1"
 show = "curve"
-measure = ["student", "teacher", "diary", "obfuscation"]
+measure = ["student", "teacher", "losses", "obfuscation"]
 
 [data]
 strokes = { files = "strokes.npz", stands_for = "places" }
@@ -176,12 +176,12 @@ def test_the_table_has_what_was_measured_beside_what_was_reported(done: Experime
     assert (done.folder / "figure.png").stat().st_size > 1_000
 
 
-def test_the_diary_of_alignment_is_kept(done: Experiment) -> None:
+def test_the_losses_of_alignment_are_kept(done: Experiment) -> None:
     first, second, _ = done.rows()
-    diaries = [done.stored(row).measures()["diary"]["value"] for row in (first, second)]
-    assert diaries[0] == []
-    assert len(diaries[1]) == 2, "before the step and after it"
-    assert {"feature", "classify", "variation", "size", "total"} == set(diaries[1][0])
+    losses = [done.stored(row).measures()["losses"]["value"] for row in (first, second)]
+    assert losses[0] == []
+    assert len(losses[1]) == 2, "before the step and after it"
+    assert {"feature", "classify", "variation", "size", "total"} == set(losses[1][0])
 
 
 def test_a_cell_is_a_release_that_verifies(done: Experiment) -> None:
