@@ -31,7 +31,7 @@ def test_disk_full(name: str, tmp_path: Path) -> None:
     with writes_up_to(size):
         refused(sfumato(*request(data, out)), 5, needle)
     nothing_half_written(tmp_path)
-    assert sfumato(*request(data, out)).code == 0, "it resumes once there is room"
+    assert sfumato(*request(data, out)).code == 0, "it resumes once there is space"
     assert drawn(tmp_path / "r.lab") <= DRAWS
     assert sfumato("verify", out).code == 0
 

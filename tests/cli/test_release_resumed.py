@@ -187,7 +187,7 @@ def test_ledger(name: str, stopped: Path, lab: Path) -> None:
     refused(outcome, code, needle)
     refused_or_valid(outcome, stopped, lab)
     again = resumed(stopped, lab)
-    assert again.code == code, "a refusal is not healed by asking twice"
+    assert again.code == code, "the second request is refused as the first"
 
 
 @pytest.mark.parametrize("name", ["a mark of the last charge from the end", "a mark taken back", "half a mark"])

@@ -129,11 +129,11 @@ def test_every_number_by_the_paper_has_a_cell_in_the_paper_profile() -> None:
     for path in RECIPES:
         read = read_recipe(path)
         if "paper" not in read.profiles:  # a comparison of our own
-            assert not [told for told in read.reported.documents() if told["by"] == "paper"], path.stem
+            assert not [entry for entry in read.reported.documents() if entry["by"] == "paper"], path.stem
             continue
         rows = rows_of(read, "paper")
         left = document(read, "paper", rows, [{} for _ in rows], {}, {})["reported"]["rows"]
-        assert not [told for told in left if told["by"] == "paper"], path.stem
+        assert not [entry for entry in left if entry["by"] == "paper"], path.stem
 
 
 def test_data_sets_are_found_by_name(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The obfuscation metric tells a release that looks like public images from one that looks like private ones."""
+"""The obfuscation metric distinguishes a release that looks like public images from one like private images."""
 
 from __future__ import annotations
 
