@@ -16,7 +16,7 @@ def test_the_tree_of_the_readme_is_that_of_the_source() -> None:
     assert problems(README, SOURCE) == []
 
 
-def test_a_room_too_few_or_too_many_is_noticed() -> None:
+def test_a_package_too_few_or_too_many_is_noticed() -> None:
     renamed = README.replace("  judging/ ", "  bench/ ")
     assert problems(renamed, SOURCE) == [
         "README.md: the tree does not name judging/",

@@ -38,7 +38,7 @@ def released(images: Images) -> Release:
 MEMBERS, OTHERS, INDEPENDENT, POPULATION = rows(0, 300), rows(300, 600), rows(600, 900), rows(900, 1300)
 
 
-def told_apart(ins: Tensor, outs: Tensor) -> float:
+def auc(ins: Tensor, outs: Tensor) -> float:
     return float((ins[:, None] > outs).double().mean() + (ins[:, None] == outs).double().mean() / 2)
 
 
@@ -61,7 +61,7 @@ def test_the_copied_tenth_stands_out(name: str) -> None:
     attack = contracts.find("attacks", name)()
     release = released(joined(INDEPENDENT, copied))
     ins, outs = (attack.score(release, images, population=POPULATION) for images in (copied, OTHERS))
-    assert told_apart(ins, outs) > attack.floor_on_copies - 0.05
+    assert auc(ins, outs) > attack.floor_on_copies - 0.05
 
 
 @pytest.mark.parametrize("name", ATTACKS)

@@ -66,7 +66,7 @@ def test_every_method_passes_its_audit(name: str) -> None:
     json.dumps([asdict(f) for f in found], allow_nan=False)
 
 
-def test_the_canaries_of_an_audit_pass_and_are_told_in_numbers() -> None:
+def test_the_canaries_of_an_audit_pass_and_are_reported_in_numbers() -> None:
     planned = [GaussianSum(rounds=3, sampling=0.3, noise_multiplier=2.0)]
     found = audit.canary_findings(planned, 0.999)
     assert [f.name for f in found] == [
@@ -181,7 +181,7 @@ def test_what_cannot_be_audited_is_refused(wrong: dict[str, float]) -> None:
         audit.audit_method("dp-murf")
 
 
-def test_the_laws_are_told_apart() -> None:
+def test_the_laws_are_distinguished() -> None:
     rng = np.random.default_rng(1)
     right = rng.random((200, 500)) < 0.1
     shuffled = np.concatenate([rng.permuted(np.repeat([np.arange(500) // 50], 10, 0), axis=1) == k for k in range(10)])

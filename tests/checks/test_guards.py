@@ -1,4 +1,4 @@
-"""Guards close by default: a room or a core module that nobody has thought of is guarded the moment it exists."""
+"""Guards close by default: a new package or core module is guarded without being listed."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_the_copy_as_it_is_passes(copy: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["annex", "values_of_others"])
-def test_a_room_without_a_layer_is_an_error(copy: Path, name: str) -> None:
+def test_a_package_without_a_layer_is_an_error(copy: Path, name: str) -> None:
     add(copy, f"{name}/inside.py", '"""Something new."""\n')
     done = layers(copy)
     assert done.returncode != 0
@@ -70,7 +70,7 @@ def test_a_room_without_a_layer_is_an_error(copy: Path, name: str) -> None:
         ("def peek(handle):\n    return getattr(handle, 'pixels')\n", "getattr"),
     ],
 )
-def test_a_new_room_may_only_ask(copy: Path, text: str, complaint: str) -> None:
+def test_a_new_package_may_only_query(copy: Path, text: str, complaint: str) -> None:
     add(copy, "annex/inside.py", f'"""Something new."""\n\n{text}')
     found = check("boundary").tree_problems(copy / "src" / "sfumato")
     assert any(complaint in line for line in found), found
@@ -92,7 +92,7 @@ def test_a_new_module_at_the_top_is_guarded(copy: Path) -> None:
 
 
 @pytest.mark.parametrize("importer", ["networks", "values", "methods"])
-def test_an_import_of_an_upper_room_is_an_error(copy: Path, importer: str) -> None:
+def test_an_import_of_an_upper_package_is_an_error(copy: Path, importer: str) -> None:
     name = "values.py" if importer == "values" else f"{importer}/upwards.py"
     path = copy / "src" / "sfumato" / name
     text = path.read_text() if path.exists() else '"""Upwards."""\n'

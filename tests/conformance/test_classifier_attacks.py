@@ -16,13 +16,13 @@ from sfumato.training.student import Schedule, outputs, train
 from sfumato.values import Exposed, Images
 
 EACH = 128  # members, and as many others
-LESSON = Schedule(arch="small-cnn", loss="labels", batch=32, least_batches=1, max_epochs=10)
+SCHEDULE = Schedule(arch="small-cnn", loss="labels", batch=32, least_batches=1, max_epochs=10)
 ATTACKS = [name for name in contracts.names("attacks") if issubclass(contracts.find("attacks", name), ClassifierAttack)]
 
 
 @pytest.fixture(scope="module")
 def thirds() -> list[Images]:
-    """Members, others and strangers; three labels in ten are wrong, so that a target must learn them by heart."""
+    """Members, others and records that are neither; three labels in ten are wrong, so a target must memorise them."""
     images = data.load("digits")
     order = torch.randperm(len(images), generator=torch.Generator().manual_seed(0))
     numbers = torch.arange(EACH)
@@ -34,14 +34,14 @@ def thirds() -> list[Images]:
 @pytest.fixture(scope="module")
 def overfitted(thirds: list[Images]) -> Exposed:
     members, others, _ = thirds
-    return expose(members, others, LESSON, shadows=6)
+    return expose(members, others, SCHEDULE, shadows=6)
 
 
 @pytest.fixture(scope="module")
 def unconcerned(thirds: list[Images], overfitted: Exposed) -> Exposed:
     """The same candidates, and a target that saw none of them."""
-    members, others, strangers = thirds
-    target = train(strangers, LESSON, seed=0, what="unconcerned target")
+    members, others, neither = thirds
+    target = train(neither, SCHEDULE, seed=0, what="unconcerned target")
     return replace(overfitted, logits=outputs(target, torch.cat([members.pixels, others.pixels])))
 
 

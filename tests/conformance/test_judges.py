@@ -87,9 +87,9 @@ def test_an_attack_catches_a_copy_and_no_independent_release(name: str, digits: 
     attack = contracts.find("attacks", name)()
     members, others, independent, population = members_and_others(digits.train)
 
-    def told_apart(images: Images) -> float:
+    def auc_on(images: Images) -> float:
         release = Release(Path("r"), {}, images)
         return advantage(*(attack.score(release, part, population=population) for part in (members, others)))
 
-    assert told_apart(members) > attack.floor_on_copies
-    assert 0.42 < told_apart(independent) < 0.58
+    assert auc_on(members) > attack.floor_on_copies
+    assert 0.42 < auc_on(independent) < 0.58

@@ -304,13 +304,13 @@ def leaks() -> dict[str, Callable[[PrivateImages], object]]:
 @pytest.mark.parametrize("leak", leaks())
 def test_replay_notices_a_leaky_method(leak: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     method = contracts.find("methods", METHODS[0])
-    honest = method.fit
+    original = method.fit
 
     def leaky(self: object, private: PrivateImages, public: object) -> object:
         secret = int(
             np.asarray(leaks()[leak](private)).astype(np.int64).sum() + np.asarray(leaks()[leak](private)).ravel()[-1]
         )
-        sampler = honest(self, private, public)
+        sampler = original(self, private, public)
 
         def sample(labels: torch.Tensor) -> object:
             images = sampler(labels)

@@ -23,7 +23,7 @@ SMALL = """
 title = "Digits"
 source = "A test, Table 1"
 show = "curve"
-measure = ["student", "teacher", "diary", "obfuscation"]
+measure = ["student", "teacher", "losses", "obfuscation"]
 
 [data]
 strokes = { files = "strokes.npz", stands_for = "places" }
@@ -129,11 +129,11 @@ def test_every_number_by_the_paper_has_a_cell_in_the_paper_profile() -> None:
     for path in RECIPES:
         read = read_recipe(path)
         if "paper" not in read.profiles:  # a comparison of our own
-            assert not [told for told in read.reported.documents() if told["by"] == "paper"], path.stem
+            assert not [entry for entry in read.reported.documents() if entry["by"] == "paper"], path.stem
             continue
         rows = rows_of(read, "paper")
         left = document(read, "paper", rows, [{} for _ in rows], {}, {})["reported"]["rows"]
-        assert not [told for told in left if told["by"] == "paper"], path.stem
+        assert not [entry for entry in left if entry["by"] == "paper"], path.stem
 
 
 def test_data_sets_are_found_by_name(tmp_path: Path) -> None:
@@ -176,12 +176,12 @@ def test_the_table_has_what_was_measured_beside_what_was_reported(done: Experime
     assert (done.folder / "figure.png").stat().st_size > 1_000
 
 
-def test_the_diary_of_alignment_is_kept(done: Experiment) -> None:
+def test_the_losses_of_alignment_are_kept(done: Experiment) -> None:
     first, second, _ = done.rows()
-    diaries = [done.stored(row).measures()["diary"]["value"] for row in (first, second)]
-    assert diaries[0] == []
-    assert len(diaries[1]) == 2, "before the step and after it"
-    assert {"feature", "classify", "variation", "size", "total"} == set(diaries[1][0])
+    losses = [done.stored(row).measures()["losses"]["value"] for row in (first, second)]
+    assert losses[0] == []
+    assert len(losses[1]) == 2, "before the step and after it"
+    assert {"feature", "classify", "variation", "size", "total"} == set(losses[1][0])
 
 
 def test_a_cell_is_a_release_that_verifies(done: Experiment) -> None:

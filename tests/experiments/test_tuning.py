@@ -59,7 +59,7 @@ def experiment(tmp_path: Path, shelf: Path, tuning: str) -> Experiment:
 def asked(made: Experiment) -> list[tuple[str, str]]:
     """Data and steps of every cell in the store."""
     inputs = [cell.inputs() for cell in made.store.cells()]
-    return sorted((told["data"], told["settings"]["steps"]) for told in inputs)
+    return sorted((entry["data"], entry["settings"]["steps"]) for entry in inputs)
 
 
 @pytest.mark.slow

@@ -87,11 +87,11 @@ def test_curve_goes_from_nothing_to_everything() -> None:
 @pytest.mark.parametrize("epsilon", [0.0, 1.0, 3.0])
 def test_bound_on_epsilon_stays_below_the_truth(epsilon: float) -> None:
     """Randomised response of membership has exactly that epsilon."""
-    honest = math.exp(epsilon) / (1 + math.exp(epsilon))
+    truthful = math.exp(epsilon) / (1 + math.exp(epsilon))
     bounds = []
     for seed in range(60):
         draw = torch.Generator().manual_seed(seed)
-        ins, outs = ((torch.rand(2_000, generator=draw) < p).double() for p in (honest, 1 - honest))
+        ins, outs = ((torch.rand(2_000, generator=draw) < p).double() for p in (truthful, 1 - truthful))
         bounds.append(epsilon_bound(ins, outs, delta=1e-5, seed=seed).epsilon)
     assert sum(bound > epsilon for bound in bounds) <= 3
     assert np.median(bounds) >= 0.6 * epsilon

@@ -1,4 +1,4 @@
-"""Evaluating a release: the same twice, honest about what it left out, by group where there are groups."""
+"""Evaluating a release: the same twice, a list of what was left out, and results by group if there are groups."""
 
 from __future__ import annotations
 

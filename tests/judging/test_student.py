@@ -1,4 +1,4 @@
-"""Students from the command line: taught by the release's files alone, judged on real images, told to the lab only."""
+"""Students from the command line: trained on the release alone, tested on real images, reported to the lab only."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def released(folder: Path, *, logits: bool, count: int = COUNT) -> Path:
     soft = 6 * torch.nn.functional.one_hot(labels, 10).float() if logits else None
     images = Images(pixels, labels, train.classes, soft)
     made = write_release(folder / "r", images, make_certificate(images))
-    if logits:  # an honest release's labels are what its logits say
+    if logits:  # in an unaltered release the label is the largest logit
         zeros = pa.array(np.zeros(count, np.int64))
         edit_table(made, lambda table: table.set_column(1, table.schema.field("label"), zeros))
         renew_sums(made)
@@ -66,13 +66,13 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(Schedule, name, lambda arch, whole=whole, cut=cut, **changes: whole(arch, **cut, **changes))
 
 
-def taught(release: Path, *more: object) -> Outcome:
+def trained(release: Path, *more: object) -> Outcome:
     return sfumato("student", release, "--real", "digits", "--arch", "small-cnn", "--seeds", "2", *more)
 
 
 def test_labels_teach_and_the_release_is_left_alone(plain: Path) -> None:
     before = sorted(plain.rglob("*"))
-    outcome = taught(plain)
+    outcome = trained(plain)
     assert outcome.code == 0, outcome.err
     for words in ("accuracy    0.", "+-", "worst class", "with the release's labels", "not for publication"):
         assert words in outcome.out
@@ -86,46 +86,46 @@ def test_labels_teach_and_the_release_is_left_alone(plain: Path) -> None:
     assert score["value"] > 0.7
     assert score["seeds"] == [0, 1]
     assert score["details"]["kept_from_the_student"] == COUNT // 20
-    assert document["lesson"]["arch"] == "small-cnn"
+    assert document["schedule"]["arch"] == "small-cnn"
 
 
 def test_logits_teach_where_labels_are_wrong(soft: Path) -> None:
-    told = json.loads(taught(soft, "--json").out)
-    assert told["lab"] is True
-    assert told["score"]["value"] > 0.7
-    assert told["score"]["details"]["loss"] == "logits"
-    assert told["score"]["details"]["agreement_with"] == "logits"
-    assert told["score"]["details"]["agreement"] > 0.6
-    astray = json.loads(taught(soft, "--json", "--loss", "labels").out)
+    printed = json.loads(trained(soft, "--json").out)
+    assert printed["lab"] is True
+    assert printed["score"]["value"] > 0.7
+    assert printed["score"]["details"]["loss"] == "logits"
+    assert printed["score"]["details"]["agreement_with"] == "logits"
+    assert printed["score"]["details"]["agreement"] > 0.6
+    astray = json.loads(trained(soft, "--json", "--loss", "labels").out)
     assert astray["score"]["value"] < 0.3
 
 
 def test_images_for_transfer_teach_and_labels_are_those_of_the_classes(tmp_path: Path) -> None:
     release = released_for_transfer(tmp_path)
-    told = json.loads(taught(release, "--json").out)["score"]
-    assert told["value"] > 0.7
-    assert (told["details"]["loss"], told["details"]["agreement_with"]) == ("logits", "logits")
-    assert told["details"]["kept_from_the_student"] == COUNT // 20
-    astray = json.loads(taught(release, "--json", "--loss", "labels").out)["score"]
+    printed = json.loads(trained(release, "--json").out)["score"]
+    assert printed["value"] > 0.7
+    assert (printed["details"]["loss"], printed["details"]["agreement_with"]) == ("logits", "logits")
+    assert printed["details"]["kept_from_the_student"] == COUNT // 20
+    astray = json.loads(trained(release, "--json", "--loss", "labels").out)["score"]
     assert astray["value"] < 0.2
     assert (astray["details"]["loss"], astray["details"]["agreement_with"]) == ("labels", "labels")
     assert astray["details"]["kept_from_the_student"] == 5
-    together = json.loads(taught(release, "--json", "--subset", "all").out)["score"]
+    together = json.loads(trained(release, "--json", "--subset", "all").out)["score"]
     assert together["value"] > 0.5, "many right labels against few wrong ones"
     assert (together["details"]["loss"], together["details"]["subset"]) == ("labels", "all")
     assert together["details"]["kept_from_the_student"] == (COUNT + 100) // 20
-    assert "Expected the loss labels" in taught(release, "--subset", "all", "--loss", "logits").err
+    assert "Expected the loss labels" in trained(release, "--subset", "all", "--loss", "logits").err
 
 
 def test_a_subset_that_is_not_there_is_refused(plain: Path) -> None:
-    assert "Expected a release with a distillation set" in taught(plain, "--subset", "transfer").err
+    assert "Expected a release with a distillation set" in trained(plain, "--subset", "transfer").err
 
 
 def test_every_run_is_a_row(soft: Path) -> None:
     lab = soft.with_name("r.lab")
     (lab / "students.md").unlink(missing_ok=True)
-    assert taught(soft, "--loss", "kl", "--temperature", "4").code == 0
-    assert taught(soft, "--schedule", "paper", "--seeds", "1").code == 0
+    assert trained(soft, "--loss", "kl", "--temperature", "4").code == 0
+    assert trained(soft, "--schedule", "paper", "--seeds", "1").code == 0
     text = (lab / "students.md").read_text()
     assert text.startswith("PRIVATE")
     rows = [line for line in text.splitlines() if line.startswith("| small-cnn")]
@@ -163,7 +163,7 @@ BAD = {
 @pytest.mark.parametrize("name", BAD)
 def test_bad_request(name: str, tmp_path: Path) -> None:
     more, sentence = BAD[name]
-    outcome = taught(released(tmp_path, logits=False), *more)
+    outcome = trained(released(tmp_path, logits=False), *more)
     assert outcome.code == 2, outcome
     assert sentence in outcome.said
     assert "Traceback" not in outcome.err
@@ -172,7 +172,7 @@ def test_bad_request(name: str, tmp_path: Path) -> None:
 
 
 def test_no_release_and_too_small_a_release(tmp_path: Path) -> None:
-    assert taught(tmp_path / "none").code == 2
+    assert trained(tmp_path / "none").code == 2
     with pytest.raises(DataError, match="at least 20 images, got 19"):
         train_student(released(tmp_path, logits=True, count=19), "digits", arch="small-cnn")
 

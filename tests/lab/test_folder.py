@@ -146,10 +146,10 @@ def test_working_copy_is_there_during_a_fit_and_gone_after_it_failed(
 
 def test_working_copy_is_gone_before_anything_is_sampled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     method, seen = find("methods", "dp-merf"), []
-    honest = method.fit
+    original = method.fit
 
     def watched(*arguments: object) -> object:
-        sampler = honest(*arguments)
+        sampler = original(*arguments)
 
         def sample(labels: object) -> Images:
             seen.append(mapped_files(tmp_path / "r.lab"))
@@ -177,11 +177,11 @@ def test_working_copy_is_gone_after_data_that_broke_half_way(tmp_path: Path) -> 
 def test_skipped_files_are_named_in_the_lab_only(tmp_path: Path) -> None:
     outcome = sfumato(*request(faces(tmp_path, bad=2), tmp_path / "r", "--skip-bad"))
     assert outcome.code == 0, outcome.err
-    told = (tmp_path / "r.lab" / "skipped_files.txt").read_text()
-    assert told.startswith(NOTICE)
-    assert "2 skipped" in told
-    assert "jane-doe-0.png" in told
-    assert "jane-doe-1.png" in told
+    listed = (tmp_path / "r.lab" / "skipped_files.txt").read_text()
+    assert listed.startswith(NOTICE)
+    assert "2 skipped" in listed
+    assert "jane-doe-0.png" in listed
+    assert "jane-doe-1.png" in listed
     assert "jane-doe" not in outcome.out + outcome.err
     assert files(tmp_path / "r") == PUBLIC
     for name, raw in searched(tmp_path / "r"):
@@ -223,7 +223,7 @@ def test_another_job_is_refused_and_the_first_is_remembered(tmp_path: Path) -> N
         lab.remember({"epsilon": 1.0})
 
 
-def test_a_forgotten_job_leaves_room_for_another(tmp_path: Path) -> None:
+def test_a_forgotten_job_frees_its_folder_for_another(tmp_path: Path) -> None:
     with Lab.beside(tmp_path / "r") as lab:
         lab.remember({"epsilon": 1.0})
         lab.forget()

@@ -57,7 +57,7 @@ def job(folder: Path) -> Job:
     )
 
 
-def witness_noise(path: Path) -> None:
+def record_noise(path: Path) -> None:
     """Write down scale and hash of every draw of noise the moment it exists; a killed process cannot take that back."""
     original = Noise.lattice_gaussian
     file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
@@ -90,7 +90,7 @@ def attempt(folder: Path, killer: Callable[[int], None], before: Callable[[], No
     asked = job(folder)  # here, because a child that is killed while it writes the data would leave half of it
 
     def run() -> None:
-        witness_noise(folder / "witness")
+        record_noise(folder / "noise.log")
         before()
         make_release(asked, folder / "r")
 
@@ -102,7 +102,7 @@ def attempt(folder: Path, killer: Callable[[int], None], before: Callable[[], No
 
 def outcome(folder: Path) -> dict[str, object]:
     """What stands on disk after the last run, against what was really drawn."""
-    lines = (folder / "witness").read_text().splitlines() if (folder / "witness").exists() else []
+    lines = (folder / "noise.log").read_text().splitlines() if (folder / "noise.log").exists() else []
     certificate = json.loads((folder / "r" / "certificate.json").read_text())
     unpaid, spent = Counter(line.split()[0] for line in lines), []
     for asked in certificate["mechanisms"]:
@@ -112,7 +112,7 @@ def outcome(folder: Path) -> dict[str, object]:
         each = replace(mechanism, noise_multiplier=mechanism.noise_multiplier * mechanism.draws**0.5)
         spent += [replace(each, rounds=drawn)] if drawn else []
         unpaid["more than were paid for"] += max(0, drawn - mechanism.rounds * mechanism.draws)
-    known = ("r", "r.lab", "witness", "data.npz", "public.npz")
+    known = ("r", "r.lab", "noise.log", "data.npz", "public.npz")
     leftovers = [str(p.relative_to(folder)) for p in folder.iterdir() if p.name not in known]
     leftovers += [p.name for p in (folder / "r.lab").glob("*sealed*")]
     return {

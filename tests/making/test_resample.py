@@ -139,9 +139,9 @@ def test_a_question_of_another_size_is_refused_even_if_a_method_calls_it_free(
 
 
 def test_json_and_lab_and_judging(place: Path) -> None:
-    told = json.loads(resampled(place, "--json", "--count", "30").out)
-    assert told["release"] == str(place / "r2")
-    assert told["epsilon"] == certificate(place / "r")["guarantee"]["epsilon"]
+    printed = json.loads(resampled(place, "--json", "--count", "30").out)
+    assert printed["release"] == str(place / "r2")
+    assert printed["epsilon"] == certificate(place / "r")["guarantee"]["epsilon"]
     lab = place / "r2.lab"
     assert set(files(lab)) == {"PRIVATE", "lock", "resampled.json"}
     assert json.loads((lab / "resampled.json").read_text())["release"] == str(place / "r")
@@ -306,5 +306,5 @@ def test_a_transfer_set_is_made_and_resampled(tmp_path: Path, monkeypatch: pytes
 
 
 def _teaching(method: type):
-    honest = contracts.find
-    return lambda kind, name: method if kind == "methods" else honest(kind, name)
+    original = contracts.find
+    return lambda kind, name: method if kind == "methods" else original(kind, name)

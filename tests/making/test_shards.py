@@ -68,7 +68,7 @@ def test_shards_give_the_release_of_one_file(one_file: Job, sharded: Job, tmp_pa
     alone = make_release(one_file, tmp_path / "alone", noise=SeededNoise(0))
     together = make_release(sharded, tmp_path / "together", noise=SeededNoise(0))
     assert torch.equal(read_release(alone).images.pixels, read_release(together).images.pixels)
-    assert files_of(alone) == files_of(together), "nothing tells how the data lay"
+    assert files_of(alone) == files_of(together), "nothing reveals how the data was stored"
     run = json.loads((tmp_path / "together.lab" / "run.json").read_text())
     assert run["shards"] == [{"name": f"{n}.parquet", "count": c} for n, c in (("a", 11), ("b", 29), ("c", 20))]
     again = resample_release(together, tmp_path / "again")

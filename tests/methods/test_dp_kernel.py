@@ -134,15 +134,15 @@ def test_a_glimpse_is_right_on_average():
 
 
 def test_the_labels_of_made_images_are_uniform_whatever_the_private_ones_are(monkeypatch: pytest.MonkeyPatch):
-    import sfumato.synthesis.generator_training as painting
+    from sfumato.synthesis import generator_training
 
-    seen, honest = [], painting.PatchGenerator.forward
+    seen, original = [], generator_training.PatchGenerator.forward
 
     def watching(self: object, latents: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         seen.append(labels.bincount(minlength=3).tolist())
-        return honest(self, latents, labels)  # type: ignore[arg-type]
+        return original(self, latents, labels)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(painting.PatchGenerator, "forward", watching)
+    monkeypatch.setattr(generator_training.PatchGenerator, "forward", watching)
     data = source()
     skewed = ToySource(data.pixels, np.where(np.arange(300) < 280, 0, data.labels), data.spec.classes)
     private = PrivateImages.seal(skewed, Ledger(Budget(1.0, 1e-4)))

@@ -1,4 +1,4 @@
-"""DP-MEPF: rows of unit length, an honest sensitivity, both networks, and which one a machine has."""
+"""DP-MEPF: rows of unit length, a correct sensitivity, both networks, and which one a machine has."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_rows_have_unit_length_for_every_image(features: str, side: int, channel
     first = made.shape[1] // 2
     torch.testing.assert_close(made[:, :first].square().sum(1), torch.full((12,), 1 - DPMEPF.second_share))
     assert (made[:, first:] >= 0).all()
-    assert len(made.unique(dim=0)) == 12  # black, white and grey are told apart
+    assert len(made.unique(dim=0)) == 12  # black, white and grey are distinguished
 
 
 @pytest.mark.parametrize(("features", "side"), SEEN)

@@ -1,4 +1,4 @@
-"""Private Evolution: honest votes, a threshold from known noise, evolution that works, and nothing said beside."""
+"""Private Evolution: correct votes, a threshold from known noise, evolution that works, and nothing said beside."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_resampling_keeps_shares_and_never_draws_the_dead():
     assert len(systematic_resample(weights, 0, torch.Generator())) == 0
 
 
-def test_the_feature_space_tells_black_on_white_from_white_on_black():
+def test_the_feature_space_distinguishes_black_on_white_from_white_on_black():
     draw = torch.Generator().manual_seed(0)
     for shape in ((1, 28, 28), (3, 32, 32), (1, 8, 8), (3, 64, 48)):
         embed = embedding(Spec(9, *shape, ("a",)), 16, draw)

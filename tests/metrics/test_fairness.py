@@ -58,10 +58,10 @@ def test_gaps_by_hand() -> None:
 
 
 def test_tables_and_words() -> None:
-    told = by_group.table(COUNTS, names=NAMES, classes="abc")
-    assert told["turned"]["images"] == 10
-    assert told["turned"]["classes"]["c"]["recall"] is None
-    assert told["plain"]["classes"]["a"] == {
+    table = by_group.table(COUNTS, names=NAMES, classes="abc")
+    assert table["turned"]["images"] == 10
+    assert table["turned"]["classes"]["c"]["recall"] is None
+    assert table["plain"]["classes"]["a"] == {
         "images": 10,
         "predicted": 9,
         "recall": 0.8,
@@ -177,9 +177,9 @@ def test_a_release_that_mislabels_one_group_has_a_gap(people: Reference) -> None
     assert figures["equalised-odds-amplification"].value > 0.3
     assert all(part.standard_error is not None for part in (bad, *bad.parts))
     assert bad.details["left_out"] == ["group absent: no images", "1 images of no known class or group"]
-    told = bad.details["release"]["by_group"]
-    assert told["turned"]["accuracy"] < told["plain"]["accuracy"]
-    assert sum(told[name]["images"] for name in NAMES) == 299
+    groups = bad.details["release"]["by_group"]
+    assert groups["turned"]["accuracy"] < groups["plain"]["accuracy"]
+    assert sum(groups[name]["images"] for name in NAMES) == 299
     assert bad.details["real"]["by_group"]["turned"]["accuracy"] > 0.7
 
 
@@ -213,7 +213,7 @@ def test_confusions_are_taken_out_of_the_estimate() -> None:
     assert _corrected(said, confusions).tolist() == pytest.approx([0.9, 0.1])
 
 
-def test_a_release_without_a_class_is_told() -> None:
+def test_a_release_without_a_class_is_reported() -> None:
     real = reference()
     keep = real.train.labels != 3
     score = Representation()(Images(real.train.pixels[keep], real.train.labels[keep], real.train.classes), real)
@@ -234,8 +234,8 @@ def test_representation_of_the_data_itself_and_of_hollow_labels() -> None:
     by_real = coverage.details["with_real_training_images_as_the_release"]
     assert coverage.value == pytest.approx(min(by_real.values()), abs=0.2)
     hollow = replace(real.train, pixels=torch.where(real.train.labels[:, None, None, None] == 7, 0, real.train.pixels))
-    told = Representation()(hollow, real).parts[1]
-    assert (told.value, told.details["worst_class"]) == (0, "7")
+    worst = Representation()(hollow, real).parts[1]
+    assert (worst.value, worst.details["worst_class"]) == (0, "7")
     assert Representation(neighbours=1_000)(real.train, real).parts[1:] == ()
 
 

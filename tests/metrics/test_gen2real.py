@@ -50,7 +50,7 @@ def test_the_value_is_the_mean_and_not_the_best(on_real_images: Score) -> None:
     assert score.seeds == part(score, "gen2real-mlp").seeds == (0, 1)
 
 
-def test_parts_tell_the_worst_class_and_the_calibration(on_real_images: Score) -> None:
+def test_parts_state_the_worst_class_and_the_calibration(on_real_images: Score) -> None:
     worst = part(on_real_images, "gen2real-worst-class")
     assert worst.value == pytest.approx(min(on_real_images.details["per_class"].values()))
     assert on_real_images.details["per_class"][worst.details["worst_class"]] == pytest.approx(worst.value)
@@ -146,15 +146,15 @@ def test_images_for_transfer_teach_and_those_of_the_classes_have_a_row_of_their_
     score = metric(others, real)
     assert score.value > 0.7
     assert score.details["loss"] == {"mlp": "squared error on centred logits"}
-    assert score.details["taught_by"] == "the images for transfer"
+    assert score.details["trained_on"] == "the distillation set"
     labels = part(score, "gen2real-labels")
-    assert labels.value < 0.1, "their labels are wrong, and nothing else may teach here"
+    assert labels.value < 0.1, "their labels are wrong, and nothing else may be trained on here"
     assert (labels.details["arch"], labels.details["loss"]) == ("small-cnn", {"small-cnn": "cross-entropy"})
     brief = dataclasses.replace(FAST, archs=("small-cnn",), images_seen=500)
-    honest = part(brief(dataclasses.replace(real.train, transfer=further), real), "gen2real-labels")
+    correct = part(brief(dataclasses.replace(real.train, transfer=further), real), "gen2real-labels")
     by_hand = brief(real.train, real)
-    assert honest.seeds == (0, 1)
-    assert honest.details["accuracies"] == by_hand.details["accuracies"]["small-cnn"]
+    assert correct.seeds == (0, 1)
+    assert correct.details["accuracies"] == by_hand.details["accuracies"]["small-cnn"]
     assert "gen2real-labels" not in {p.name for p in by_hand.parts}
 
 

@@ -1,4 +1,4 @@
-"""The obfuscation metric tells a release that looks like public images from one that looks like private ones."""
+"""The obfuscation metric distinguishes a release that looks like public images from one like private images."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ def test_untouched_public_images_are_as_far_as_public_images(real: Reference) ->
     score = METRIC(part(real.public, slice(0, 400)), replace(real, public=part(real.public, slice(400, 800))))
     assert score.value == pytest.approx(1, abs=0.1)
     assert 0 < score.standard_error < 0.1
-    assert score.details["told_from_private"] > 0.9
-    assert 0.35 < score.details["told_from_public"] < 0.65
+    assert score.details["accuracy_against_private"] > 0.9
+    assert 0.35 < score.details["accuracy_against_public"] < 0.65
 
 
 def test_real_images_are_caught(real: Reference) -> None:
     private = replace(real, train=part(real.train, slice(0, None, 2)))
     score = METRIC(part(real.train, slice(1, None, 2)), private)
     assert score.value < 0.7
-    assert score.details["told_from_public"] > 0.9
-    assert 0.35 < score.details["told_from_private"] < 0.65
+    assert score.details["accuracy_against_public"] > 0.9
+    assert 0.35 < score.details["accuracy_against_private"] < 0.65
 
 
 def test_without_public_images_there_is_nothing_to_compare_with(real: Reference) -> None:
@@ -52,7 +52,7 @@ def test_without_public_images_there_is_nothing_to_compare_with(real: Reference)
 def test_few_images_get_a_distance_and_no_classifier(real: Reference) -> None:
     score = METRIC(noise(3), real)
     assert score.value > 0
-    assert score.details["told_from_private"] is None
+    assert score.details["accuracy_against_private"] is None
 
 
 def test_another_shape_is_refused(real: Reference) -> None:

@@ -76,7 +76,7 @@ def test_legacy_learns_from_the_test_split_with_all_but_the_perceptron() -> None
     astray = Reference(real.train, dataclasses.replace(real.test, labels=(real.test.labels + 1) % 10))
     metric = dataclasses.replace(FAST, seeds=(0,), legacy=True)
     parts = named(metric(real.train, astray))
-    assert parts["real2gen-small-cnn"] < 0.1, "taught by the wrong labels of the test split"
+    assert parts["real2gen-small-cnn"] < 0.1, "trained on the wrong labels of the test split"
     assert parts["real2gen-mlp"] > 0.75
     assert not [name for name in parts if name.startswith("real2real")], "a ceiling on its own training images is none"
     assert named(ONE(real.train, astray))["real2gen-small-cnn"] > 0.9

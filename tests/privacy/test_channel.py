@@ -1,4 +1,4 @@
-"""Messages between the ranks of a crew: nothing is unpickled or added that a stranger changed, repeated or made.
+"""Messages between the ranks of a crew: nothing is unpickled or added that an attacker changed, repeated or made.
 
 The sealing itself is held to its guarantee in tests/guarantees.py; here it is in its place, between crew and gloo.
 """

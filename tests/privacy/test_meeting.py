@@ -199,7 +199,7 @@ def test_a_worker_with_the_secret_joins_and_all_listen_at_the_address_of_the_mee
 
 
 # what a worker did before there was a secret; whatever it gets, it writes down
-STRANGER = """
+ATTACKER = """
 import datetime, sys, torch
 from torch import distributed
 port, greeting, path = int(sys.argv[1]), bytes.fromhex(sys.argv[2]), sys.argv[3]
@@ -222,9 +222,11 @@ got.write(b"sample;")
 
 
 @pytest.mark.parametrize("greeting", [b"here", bytes(NONCE + TAG)], ids=["plain", "invented"])
-def test_a_stranger_who_knows_the_address_cannot_join(greeting: bytes, tmp_path: Path, ports: queue.Queue[int]) -> None:
+def test_an_attacker_who_knows_the_address_cannot_join(
+    greeting: bytes, tmp_path: Path, ports: queue.Queue[int]
+) -> None:
     driver, got = in_background(one_round), tmp_path / "got"
-    command = [sys.executable, "-c", STRANGER, str(ports.get(timeout=LIMIT)), greeting.hex(), str(got)]
+    command = [sys.executable, "-c", ATTACKER, str(ports.get(timeout=LIMIT)), greeting.hex(), str(got)]
     done = subprocess.run(command, capture_output=True, timeout=LIMIT, check=False)
     assert isinstance(driver.get(timeout=LIMIT), VerificationFailed)
     assert done.returncode != 0
@@ -259,7 +261,7 @@ class Between:
         pass
 
 
-def honest(between: Between, tensors: list[torch.Tensor], peer: int) -> None:
+def unchanged(between: Between, tensors: list[torch.Tensor], peer: int) -> None:
     between.arrive(tensors, peer)
 
 
@@ -290,7 +292,7 @@ def test_a_sum_that_was_changed_repeated_or_swapped_is_not_added(trick: Any, por
     both = in_background(lambda: [port.put(number) for number in [ports.get(timeout=LIMIT)] * 2])
     crew, parts = meets(0, 100, 200, 300), [np.ones(100, bool)] * 3
     both.get(timeout=LIMIT)
-    between = Between(crew._links[0]._group, honest)
+    between = Between(crew._links[0]._group, unchanged)
     for link in crew._links:
         link._group = between
     assert np.array_equal(crew.add_up(QUESTION, parts), streamed(halves(), QUESTION, np.ones(300, bool)))

@@ -160,7 +160,7 @@ def test_a_method_does_not_know_where_its_data_lies(lasting_nodes: Any) -> None:
     assert torch.equal(alone(labels).pixels, sharded(labels).pixels)
 
 
-def test_a_problem_in_a_task_is_told_as_it_is(lasting_nodes: Any) -> None:
+def test_a_problem_in_a_task_is_reported_unchanged(lasting_nodes: Any) -> None:
     def broken() -> Source:
         source = halves()
         source.pixels = source.pixels[:-1]  # fewer than the spec says

@@ -1,4 +1,4 @@
-"""Small files that unpack to much memory: shards whose footer tells, shards whose footer lies, and pictures."""
+"""Small files that unpack to much memory: shards whose footer states it, shards whose footer is false, and images."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ def _again(times: int) -> Callable[[dict[int, Any]], None]:
 
 
 def _large_column(footer: dict[int, Any]) -> None:
-    columns(footer)[0][6] = (_I64, 2 << 40)  # uncompressed size: a tebibyte, for a reader that makes room for it
+    columns(footer)[0][6] = (_I64, 2 << 40)  # uncompressed size: a tebibyte, for a reader that allocates it
 
 
 def _unknown_codec(footer: dict[int, Any]) -> None:

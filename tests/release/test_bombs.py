@@ -20,7 +20,7 @@ from release.making import edit_certificate, make_certificate, make_images, rene
 from sfumato.errors import VerificationFailed
 from sfumato.release import layout, read_release, verify, write, write_release
 
-MARGIN = 200_000  # kB of memory beyond what an honest release takes
+MARGIN = 200_000  # kB of memory beyond what an ordinary release takes
 
 CHILD = """
 import json, sys
@@ -48,13 +48,13 @@ def in_a_child(folders: list[Path]) -> list[Any]:
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """Every bomb, one after the other in one process; the first release is honest."""
+    """Every bomb, one after the other in one process; the first release is an ordinary one."""
     root = tmp_path_factory.mktemp("bombs")
     images = make_images()
-    honest = write_release(root / "honest", images, make_certificate(images))
-    folders = {"honest": honest}
+    ordinary = write_release(root / "ordinary", images, make_certificate(images))
+    folders = {"ordinary": ordinary}
     for number, (name, (make, _)) in enumerate(SHARDS.items()):
-        folders[name] = Path(shutil.copytree(honest, root / str(number)))
+        folders[name] = Path(shutil.copytree(ordinary, root / str(number)))
         assert plant(folders[name], make()) < 100_000
         if name in PICTURES:
             edit_certificate(folders[name], lambda values: values["samples"].update(count=1))
@@ -63,8 +63,8 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return dict(zip(folders, in_a_child(list(folders.values())), strict=True))
 
 
-def test_an_honest_release_is_read_in_the_child(found: dict[str, Any]) -> None:
-    assert found["honest"][:2] == [{}, ""]
+def test_an_ordinary_release_is_read_in_the_child(found: dict[str, Any]) -> None:
+    assert found["ordinary"][:2] == [{}, ""]
 
 
 @pytest.mark.parametrize("name", SHARDS)
@@ -77,7 +77,7 @@ def test_a_bomb_is_refused_by_name_and_takes_no_memory(name: str, found: dict[st
     if name not in PICTURES:
         assert "were not read" in verdict["rows"]
     assert {"epsilon", "card", "sums"}.isdisjoint(verdict), "the other checks still run"
-    assert peak < found["honest"][2] + MARGIN
+    assert peak < found["ordinary"][2] + MARGIN
 
 
 def test_the_rows_of_other_shards_are_still_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

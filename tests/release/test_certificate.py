@@ -1,4 +1,4 @@
-"""The closed schema: honest certificates survive a round trip, hostile ones are refused by name."""
+"""The closed schema: valid certificates survive a round trip, hostile ones are refused by name."""
 
 from __future__ import annotations
 

@@ -88,7 +88,7 @@ def remembering(account: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]
 
 
 @pytest.fixture(scope="module")
-def honest(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A release with everything that a certificate can state."""
     images = make_images(count=6, logits=True, transfer=4)
     public = {
@@ -109,12 +109,12 @@ def honest(tmp_path_factory: pytest.TempPathFactory) -> Path:
         assumptions=[*statements.assumptions(public=True), statements.TOGETHER],
         profile=list(zip(CURVE, profile(MECHANISMS, CURVE), strict=True)),
     )
-    return write_release(tmp_path_factory.mktemp("honest") / "r", images, certificate)
+    return write_release(tmp_path_factory.mktemp("original") / "r", images, certificate)
 
 
 @pytest.fixture
-def mine(honest: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(honest, tmp_path / "r"))
+def mine(original: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(original, tmp_path / "r"))
 
 
 def shown(folder: Path) -> tuple[bool, str, str]:
@@ -203,12 +203,12 @@ def _put(at: Any, key: Any, value: Any) -> None:
 @pytest.mark.parametrize(
     "section", [pytest.param(s, marks=pytest.mark.slow) if s == "mechanisms" else s for s in SECTIONS]
 )
-def test_an_edit_of_any_field_fails_or_changes_nothing_that_is_shown(section: str, honest: Path, mine: Path) -> None:
-    values = json.loads((honest / layout.CERTIFICATE).read_text("utf-8"))
+def test_an_edit_of_any_field_fails_or_changes_nothing_that_is_shown(section: str, original: Path, mine: Path) -> None:
+    values = json.loads((original / layout.CERTIFICATE).read_text("utf-8"))
     assert set(values) == set(SECTIONS)
-    before = shown(honest)
+    before = shown(original)
     assert before[0], before[1]
-    kept = {name: (honest / name).read_bytes() for name in (layout.CERTIFICATE, layout.CARD, layout.SUMS)}
+    kept = {name: (original / name).read_bytes() for name in (layout.CERTIFICATE, layout.CARD, layout.SUMS)}
     tried, wrong = set[bytes](), []
     for what, edited in edits(values, section):
         for name, contents in kept.items():
@@ -223,10 +223,10 @@ def test_an_edit_of_any_field_fails_or_changes_nothing_that_is_shown(section: st
     assert not wrong, f"{len(wrong)} of {len(tried)} edits pass and change what is shown: {wrong[:10]}"
 
 
-def test_edits_that_pass_are_among_them(honest: Path, mine: Path) -> None:
+def test_edits_that_pass_are_among_them(original: Path, mine: Path) -> None:
     """Else the test above would say nothing about what is shown."""
-    values = json.loads((honest / layout.CERTIFICATE).read_text("utf-8"))
-    before = shown(honest)
+    values = json.loads((original / layout.CERTIFICATE).read_text("utf-8"))
+    before = shown(original)
     for edited in (
         _with(values, ("method", "name"), lambda at, key: _put(at, key, BOAST)),
         _with(values, ("mechanisms", 0, "purpose"), lambda at, key: _put(at, key, BOAST)),

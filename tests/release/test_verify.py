@@ -1,4 +1,4 @@
-"""Verification: the honest release passes, and whatever is changed is named."""
+"""Verification: an unaltered release passes, and every change is named."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def failed(folder: Path) -> dict[str, str]:
     return {check.name: check.detail for check in verify(folder).failed}
 
 
-def test_an_honest_release_passes_on_one_screen(pristine: Path) -> None:
+def test_an_unaltered_release_passes_on_one_screen(pristine: Path) -> None:
     verdict = verify(pristine)
     assert verdict.ok, verdict.text()
     text = verdict.text()
@@ -66,9 +66,9 @@ def test_bytes_behind_the_pixels_of_any_of_many_images_are_found(tmp_path: Path)
     """Of so many images, every second used to be looked at by its header alone."""
     images = make_images(count=2600, side=2)
     folder = write_release(tmp_path / "r", images, make_certificate(images))
-    honest = next((folder / "data").iterdir()).read_bytes()
+    original = next((folder / "data").iterdir()).read_bytes()
     for number, spoil in ((1, _longer), (1235, _after_the_end), (2599, _other_checksum)):
-        next((folder / "data").iterdir()).write_bytes(honest)
+        next((folder / "data").iterdir()).write_bytes(original)
         edit_table(folder, _one(number, spoil), row_group_size=1000)
         renew_sums(folder)
         found = failed(folder)
@@ -80,9 +80,9 @@ def test_bytes_behind_the_pixels_of_any_of_many_images_are_found(tmp_path: Path)
 
 def test_flipping_any_byte_of_a_shard_is_noticed(release: Path) -> None:
     (shard,) = (release / "data").iterdir()
-    honest = shard.read_bytes()
-    for at in (0, 100, len(honest) // 2, len(honest) - 1):
-        shard.write_bytes(honest[:at] + bytes([honest[at] ^ 1]) + honest[at + 1 :])
+    original = shard.read_bytes()
+    for at in (0, 100, len(original) // 2, len(original) - 1):
+        shard.write_bytes(original[:at] + bytes([original[at] ^ 1]) + original[at + 1 :])
         assert "train-00000-of-00001.parquet differs" in failed(release)["sums"]
 
 

@@ -105,10 +105,10 @@ def report_literature(store: Path, *, measure: str, rows: list[dict[str, Any]], 
     file_table(store, "some-small", rows=beside, reported={"measure": measure, "rows": rows})
 
 
-def file_table(store: Path, name: str, **told: Any) -> None:
+def file_table(store: Path, name: str, **document: Any) -> None:
     folder = store / "tables" / name
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "table.json").write_text(json.dumps(told))
+    (folder / "table.json").write_text(json.dumps(document))
 
 
 CHOICES = [  # as `experiments.tuning` writes them: on public data with scores, on private data the choice alone

@@ -113,5 +113,5 @@ def test_a_defect_has_no_traceback_and_a_death_is_noticed(release: Path, monkeyp
 
 def test_a_module_in_the_working_folder_is_not_ours(release: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(release.parent)
-    (release.parent / "base64.py").write_text("raise SystemExit('a stranger')")
+    (release.parent / "base64.py").write_text("raise SystemExit('not the standard library')")
     assert write_public_page(release, Path("page.html")).exists()

@@ -57,7 +57,7 @@ def test_bars_are_to_scale_and_bounded() -> None:
     assert widths == [PLOT / 2, PLOT]
     assert f'x1="{LABEL + 0.75 * PLOT:.1f}"' in svg  # the mark
     assert f'x1="{LABEL + 0.4 * PLOT:.1f}" x2="{LABEL + 0.6 * PLOT:.1f}"' in svg  # the error
-    assert "1.700" in svg  # the number is told as it is
+    assert "1.700" in svg  # the number is printed as it is
     assert "ceiling" in svg
 
 

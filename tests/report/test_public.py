@@ -131,7 +131,7 @@ def test_the_best_guess_is_the_one_of_theory(noise: float, tmp_path: Path) -> No
     assert exact <= float(shown[1]) <= exact + 0.2
 
 
-def test_questions_are_told_in_plain_words(tmp_path: Path) -> None:
+def test_questions_are_printed_in_plain_words(tmp_path: Path) -> None:
     asked = (
         GaussianSum(noise_multiplier=30.0, rounds=7, sampling=0.125),
         NoisyChoice(candidates=5, noise_multiplier=40.0),
@@ -312,12 +312,12 @@ def test_it_depends_on_the_bytes_of_the_release_alone(release: Path, tmp_path: P
         env=os.environ | strange,
     )
     assert (tmp_path / "two.html").read_bytes() == first
-    for told in (str(tmp_path), "another name", os.uname().nodename):
-        assert not re.search(rf"\b{re.escape(told)}\b", words(first.decode()))
+    for hidden in (str(tmp_path), "another name", os.uname().nodename):
+        assert not re.search(rf"\b{re.escape(hidden)}\b", words(first.decode()))
     loaded = done.stdout
     assert "sfumato.release.certificate" in loaded
-    for room in ("making", "judging", "experiments", "data", "privacy", "methods", "metrics", "attacks", "networks"):
-        assert f"'sfumato.{room}" not in loaded
+    for package in ("making", "judging", "experiments", "data", "privacy", "methods", "metrics", "attacks", "networks"):
+        assert f"'sfumato.{package}" not in loaded
     assert "'torch" not in loaded
 
 
@@ -355,10 +355,10 @@ def test_neighbouring_data_with_the_same_answers_gives_the_same_page(method: str
 
 
 def test_a_word_about_the_data_that_is_in_no_ledger_shows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    honest = run.certify
+    original = run.certify
 
     def talkative(job: Job, *others: Any) -> Certificate:
-        certificate = honest(job, *others)
+        certificate = original(job, *others)
         with np.load(job.data) as private:
             settings = {**certificate.method.hyperparameters, "mean": float(private["x"].mean())}
         return certificate.model_copy(update={"method": Method(name=job.method, hyperparameters=settings)})
@@ -373,8 +373,8 @@ def test_a_word_about_the_data_that_is_in_no_ledger_shows(tmp_path: Path, monkey
 
 
 def test_a_sentence_about_the_data_is_refused_and_not_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    honest = run.assumptions_of
-    monkeypatch.setattr(run, "assumptions_of", lambda job: [*honest(job), "The images have a mean of 17."])
+    original = run.assumptions_of
+    monkeypatch.setattr(run, "assumptions_of", lambda job: [*original(job), "The images have a mean of 17."])
     with pytest.raises(UsageError, match="assumptions from the list of known ones") as refused:
         replayed_page(fixture.records(), Recording().recorder(), "dp-merf", tmp_path / "data")
     assert "17" not in refused.value.message()

@@ -109,9 +109,9 @@ def test_a_single_cell_has_the_error_of_its_measure_and_what_is_no_number_is_lef
 
 def test_of_two_statements_about_the_guarantee_the_weaker_one_counts(tmp_path: Path) -> None:
     cells = fabricate(tmp_path / "runs", methods=METHODS, epsilons=(1.0,), repeats=1)
-    for cell, told in zip(cells, ("certified", "empirical", "who knows"), strict=True):
+    for cell, level in zip(cells, ("certified", "empirical", "who knows"), strict=True):
         path = cell.folder / "measures" / "made.json"
-        path.write_text(json.dumps({**json.loads(path.read_text()), "guarantee": told}))
+        path.write_text(json.dumps({**json.loads(path.read_text()), "guarantee": level}))
     levels = {line.method: line.level for line in read_leaderboard(tmp_path / "runs").lines}
     assert [levels[method] for method in METHODS] == ["certified", "empirical", "not-private"]
 
@@ -174,11 +174,11 @@ def test_pages_refer_to_nothing_outside_and_every_link_leads_somewhere(site: Pat
                 assert (page.parent / unquote(link)).is_file(), (page, link)
 
 
-def test_the_page_of_a_cell_tells_what_was_asked(store: Path, site: Path) -> None:
+def test_the_page_of_a_cell_states_what_was_asked(store: Path, site: Path) -> None:
     cell = next(Store(store).cells())
     text = (site / "cells" / f"{cell.digest}.html").read_text("utf-8")
     certificate = json.loads((cell.release / "certificate.json").read_text())
-    for told in (
+    for expected in (
         "mean embedding",
         "4.5",
         "at most one image",
@@ -189,7 +189,7 @@ def test_the_page_of_a_cell_tells_what_was_asked(store: Path, site: Path) -> Non
         "0.1.0",
         "sfumato release digits",
     ):
-        assert told in text, told
+        assert expected in text, expected
     curve = re.search(r"data:text/csv[^\"]+", text[text.index("The curve") :])
     assert curve is not None
     points = rows_of(unquote(curve[0].partition(",")[2]))
@@ -254,8 +254,8 @@ def test_csv_has_no_formulas() -> None:
 def test_totals_are_a_table_when_they_are_known(store: Path, site: Path, tmp_path: Path) -> None:
     assert "Cost together" in (site / "index.html").read_text("utf-8")
     assert "Cost together" not in write_site_with(store, tmp_path / "without", {}).read_text("utf-8")
-    told = {"digits": {"cells": 8, "epsilon": 31.41592, "delta": 1e-5, "tuning": "not charged"}}
-    index = write_site_with(store, tmp_path / "site", told).read_text("utf-8")
+    totals = {"digits": {"cells": 8, "epsilon": 31.41592, "delta": 1e-5, "tuning": "not charged"}}
+    index = write_site_with(store, tmp_path / "site", totals).read_text("utf-8")
     assert "Cost together" in index
     assert "31.42" in index
     assert "not charged" in index

@@ -71,7 +71,7 @@ def _fill(stored: Stored, cell: CellJob) -> None:
             make_release(job, stored.release, after=_judge(stored, cell))
         stored.add(MADE, {**cost, **_guarantee(stored.release)})
     # After a stop between release and evaluation, values that only the sampler had are lost: None is stored.
-    for name in (MADE, "teacher", "diary"):
+    for name in (MADE, "teacher", "losses"):
         if name in cell.wanted() and not stored.has(name):
             stored.add(name, {"value": None, **_guarantee(stored.release)} if name == MADE else {"value": None})
     for name in cell.measures:
@@ -135,11 +135,11 @@ def _guarantee(release: Path) -> dict[str, Any]:
 
 
 def _judge(stored: Stored, cell: CellJob) -> Callable[[Sampler], None]:
-    """Stores what only the sampler has: its teacher's accuracy, and its loss history (the measure `diary`)."""
+    """Stores what only the sampler has: its teacher's accuracy, and its loss history (the measure `losses`)."""
 
     def judge(sampler: Sampler) -> None:
-        if "diary" in cell.measures:
-            stored.add("diary", {"value": getattr(sampler, "loss_history", None)})
+        if "losses" in cell.measures:
+            stored.add("losses", {"value": getattr(sampler, "loss_history", None)})
         if "teacher" in cell.measures:
             classify = getattr(sampler, "classify", None)
             stored.add("teacher", {"value": None} if classify is None else _accuracy(classify, cell.job))

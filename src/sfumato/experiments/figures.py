@@ -48,7 +48,7 @@ def draw_curve(rows: list[Row], scores: list[dict[str, Any]], path: Path, *, tit
 
 def _points(rows: list[Row], scores: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """A point for each k; a run without steps has the losses that another one began with."""
-    losses_by_step = [found.get("diary", {}).get("value") for found in scores]
+    losses_by_step = [found.get("losses", {}).get("value") for found in scores]
     begun: dict[str, float] = next((losses[0] for losses in losses_by_step if losses), {})
     points = []
     for row, found, losses in zip(rows, scores, losses_by_step, strict=True):

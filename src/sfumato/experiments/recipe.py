@@ -23,7 +23,7 @@ from sfumato.privacy import Budget
 from sfumato.values import Spec
 
 TYPICAL = Spec(60_000, 1, 28, 28, tuple("0123456789"))  # to check settings before any data set is opened
-OWN_MEASURES = ("student", "teacher", "diary")  # "diary": losses by step; the others are metrics
+OWN_MEASURES = ("student", "teacher", "losses")  # "losses": of each step; the others are metrics
 ALL = "all"
 AXES = ("data", "method", "public", "epsilon", "arch", "label")
 

@@ -36,7 +36,7 @@ def document(
                 "cell": row.name,
                 **_axes(recipe, row),
                 "student": row.student.arch,
-                "measured": {name: _measured(row, name, found) for name in recipe.measure if name != "diary"},
+                "measured": {name: _measured(row, name, found) for name in recipe.measure if name != "losses"},
                 "reported": literature[matches[0]]["value"] if matches else None,
                 "problem": problems.get(row.name, "" if found else "not run yet"),
             }
@@ -58,7 +58,7 @@ def markdown(recipe: Recipe, profile: str, made: dict[str, Any]) -> str:
     lines, literature = made["rows"], made["reported"]["rows"]
     named = [name for line in lines for name in line["axes"]] + [n for reported in literature for n in reported]
     axes = [n for n in dict.fromkeys(named) if n not in ("by", "value", "error", "data", "public", "epsilon", "arch")]
-    measures = [name for name in recipe.measure if name != "diary"]
+    measures = [name for name in recipe.measure if name != "losses"]
     head = [
         "by",
         "private data",

@@ -59,7 +59,7 @@ def train_student(
     asked: dict[str, str] = {"schedule": schedule, "subset": subset or "by default"}
     score = _score(settings, training, kept, reference, tuple(range(seeds)), asked)
     with lab:
-        document = {"notice": NOTICE.splitlines()[0], "score": asdict(score), "lesson": asdict(settings)}
+        document = {"notice": NOTICE.splitlines()[0], "score": asdict(score), "schedule": asdict(settings)}
         lab.write(f"student-{arch}.json", json.dumps(document, indent=2, default=str) + "\n")
         lab.write(TABLE, _table(lab.folder / TABLE, score))
     return score

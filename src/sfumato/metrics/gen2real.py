@@ -44,7 +44,7 @@ class Gen2Real(Metric):
             if self.selection == "last"
             else "best checkpoint on a tenth of the synthetic images",
             "test_split": real.test is not None,
-            "taught_by": "the images of the classes" if images is synthetic else "the images for transfer",
+            "trained_on": "the class images" if images is synthetic else "the distillation set",
             **panels.training_details({arch: self.schedule_for(arch, images) for arch in archs}, images),
         }
         score = panels.panel_score("gen2real", logits, held_out, seeds=self.seeds, details=details)

@@ -63,8 +63,8 @@ class Obfuscation(Metric):
                 "public_to_private": quantiles(theirs),
                 "test_to_private": quantiles(test),
                 "test_split": real.test is not None,
-                "told_from_private": self._accuracy(synthetic.pixels, real.train.pixels, draw),
-                "told_from_public": self._accuracy(synthetic.pixels, public.pixels, draw),
+                "accuracy_against_private": self._accuracy(synthetic.pixels, real.train.pixels, draw),
+                "accuracy_against_public": self._accuracy(synthetic.pixels, public.pixels, draw),
             },
         )
 

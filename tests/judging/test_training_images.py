@@ -1,4 +1,4 @@
-"""Where a release has images for transfer, whoever is taught by logits is taught by those; labels are the classes'."""
+"""Where a release has images for transfer, training by logits uses those, and training by labels the others."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from sfumato.training.student import Schedule, training_images, with_hard_labels
 from sfumato.values import Images
 
 
-class Taught(Exception):
+class Trained(Exception):
     """With which images a classifier would have been trained, and how."""
 
 
-def stop(images: Images, lesson: Schedule, **_: object) -> NoReturn:
-    raise Taught(images, lesson)
+def stop(images: Images, schedule: Schedule, **_: object) -> NoReturn:
+    raise Trained(images, schedule)
 
 
 def digits(*, transfer: bool) -> Images:
@@ -37,7 +37,7 @@ def digits(*, transfer: bool) -> Images:
 
 
 @pytest.mark.parametrize("loss", [None, "logits", "kl", "labels"])
-def test_one_function_decides(loss: str | None) -> None:
+def test_one_function_chooses_the_images(loss: str | None) -> None:
     both, alone = digits(transfer=True), digits(transfer=False)
     assert training_images(alone, loss) is alone
     assert training_images(both, loss) is (both if loss == "labels" else both.transfer)
@@ -63,10 +63,8 @@ def select(images: Images, folder: Path) -> object:
     )
 
 
-TESTED = SimpleNamespace(
-    images=digits(transfer=False), views=[]
-)  # nobody is trained here, so nothing of it is looked at
-TEACHING: dict[str, tuple[object, Callable[[Images, Path], object]]] = {
+TESTED = SimpleNamespace(images=digits(transfer=False), views=[])  # nothing is trained here, so it is not read
+TRAINING: dict[str, tuple[object, Callable[[Images, Path], object]]] = {
     "selection": (selection, select),
     "attacks on a student": (attack, lambda images, folder: attack._attack_student((), images, None, None)),
     "equalised odds": (panels, lambda images, folder: equalised_odds.EqualisedOdds()._answers(images, TESTED)),
@@ -75,16 +73,18 @@ TEACHING: dict[str, tuple[object, Callable[[Images, Path], object]]] = {
 
 
 @pytest.mark.parametrize("transfer", [True, False])
-@pytest.mark.parametrize("who", TEACHING)
-def test_everyone_asks_it(who: str, transfer: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    module, teach = TEACHING[who]
+@pytest.mark.parametrize("who", TRAINING)
+def test_every_caller_trains_on_those(
+    who: str, transfer: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module, run = TRAINING[who]
     monkeypatch.setattr(module, "train", stop)
     images = digits(transfer=transfer)
-    with pytest.raises(Taught) as taught:
-        teach(images, tmp_path)
-    seen, lesson = taught.value.args
+    with pytest.raises(Trained) as trained:
+        run(images, tmp_path)
+    seen, schedule = trained.value.args
     source = images.transfer if transfer else images
     known = {row.numpy().tobytes() for row in source.pixels}
     assert all(row.numpy().tobytes() in known for row in seen.pixels)
     assert (seen.logits is not None) is transfer
-    assert lesson == Schedule.short(lesson.arch, soft=transfer, images_seen=lesson.images_seen)
+    assert schedule == Schedule.short(schedule.arch, soft=transfer, images_seen=schedule.images_seen)
