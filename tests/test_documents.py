@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import runpy
 from pathlib import Path
+
+import pytest
+
+from sfumato.experiments.recipe import read_recipe, rows_of
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text("utf-8")
@@ -42,3 +47,21 @@ def test_the_pages_list_what_is_in_the_code() -> None:
 def test_every_table_is_in_a_page() -> None:
     pages = "".join(page.read_text("utf-8") for page in BUILD["pages"]())
     assert set(BUILD["MARKED"].findall(pages)) == {(name, " -->\n") for name in BUILD["TABLES"]}
+
+
+PAGES = {page.name: page.read_text("utf-8") for page in (ROOT / "README.md", *(ROOT / "docs").glob("*.md"))}
+FILTERED = re.compile(r'sfumato run (recipes/\w+\.toml) [^`\n]*--only "([^"]+)"')
+
+
+def test_the_recipes_of_the_page_on_recipes_can_be_read(tmp_path: Path) -> None:
+    example, *tunings = re.findall(r"```toml\n(.*?)```", PAGES["recipes.md"], re.DOTALL)
+    for tuning in ("", *tunings):
+        (tmp_path / "example.toml").write_text(f"{example}\n{tuning}")
+        assert rows_of(read_recipe(tmp_path / "example.toml"), "small")
+
+
+@pytest.mark.parametrize(
+    ("recipe", "only"), sorted({found for page in PAGES.values() for found in FILTERED.findall(page)})
+)
+def test_a_filter_in_the_documents_names_cells_of_its_recipe(recipe: str, only: str) -> None:
+    assert any(only in row.name for row in rows_of(read_recipe(ROOT / recipe), "small"))
