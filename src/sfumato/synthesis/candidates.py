@@ -15,7 +15,7 @@ from torch import Generator, Tensor
 from torch.nn import functional as F
 
 from sfumato.errors import EnvironmentProblem, UsageError
-from sfumato.synthesis.dead_leaves import bernoulli, dead_leaves, random_leaf, sharpened, uniform
+from sfumato.synthesis.dead_leaves import bernoulli, dead_leaves, leaf_masks, sharpened, textures, uniform
 from sfumato.values import Images, Spec
 
 CHUNK = 256  # images at a time: they fit the processor's cache
@@ -81,7 +81,8 @@ class Simulator:
     def _varied(self, images: Tensor, degree: float, draw: Generator) -> Tensor:
         count, shape = len(images), (images.shape[1], images.shape[2], images.shape[3])
         images = warped(blended(images, degree, draw), degree, draw)
-        cover, paint = random_leaf(count, shape, draw, largest=0.05 + 0.2 * degree)
+        cover = leaf_masks(count, shape, draw, largest=0.05 + 0.2 * degree)
+        paint = textures(count, shape, draw)
         # To remove detail, the leaf is filled with the blurred image.
         wiped = sharpened(sharpened(images, -1.0), -1.0)
         paint = torch.where(bernoulli(count, 0.5, draw) > 0, paint, wiped)

@@ -46,17 +46,12 @@ def sharpened(images: Tensor, amount: Tensor | float) -> Tensor:
     return (images + amount * (images - smooth)).clamp(0, 1)
 
 
-def random_leaf(count: int, shape: tuple[int, int, int], draw: Generator, *, largest: float) -> tuple[Tensor, Tensor]:
-    """One leaf for each image: its mask (n, 1, h, w) and its texture (n, c, h, w)."""
-    return _leaves(count, shape, draw, largest=largest), _textures(count, shape, draw)
-
-
 def _picture(count: int, shape: tuple[int, int, int], draw: Generator) -> Tensor:
-    picture = _textures(count, shape, draw) * bernoulli(count, 0.5, draw)
+    picture = textures(count, shape, draw) * bernoulli(count, 0.5, draw)
     leaves = torch.randint(1, LEAVES + 1, (count, 1, 1, 1), generator=draw)
     for number in range(LEAVES):
-        paint = _textures(count, shape, draw) * bernoulli(count, 0.9, draw)
-        picture = torch.where(_leaves(count, shape, draw) & (number < leaves), paint, picture)
+        paint = textures(count, shape, draw) * bernoulli(count, 0.9, draw)
+        picture = torch.where(leaf_masks(count, shape, draw) & (number < leaves), paint, picture)
     return sharpened(picture, -uniform(0.2, 1.0, count, draw) * bernoulli(count, 0.3, draw))
 
 
@@ -64,13 +59,13 @@ def _detailed(images: Tensor, draw: Generator) -> Tensor:
     count, shape = len(images), (images.shape[1], images.shape[2], images.shape[3])
     ground = images.amax(1, keepdim=True) <= GROUND
     over = uniform(0.1, 0.9, count, draw) * bernoulli(count, 0.35, draw)
-    made = torch.lerp(images, _textures(count, shape, draw) * images.clamp(min=0.25), over)
+    made = torch.lerp(images, textures(count, shape, draw) * images.clamp(min=0.25), over)
     leaves = torch.randint(0, DETAILS + 1, (count, 1, 1, 1), generator=draw)
     for number in range(DETAILS):
-        paint = torch.lerp(made, _textures(count, shape, draw), uniform(0, 1, count, draw))
+        paint = torch.lerp(made, textures(count, shape, draw), uniform(0, 1, count, draw))
         shade = made * uniform(0, 1, count, draw)
         paint = torch.where(bernoulli(count, 0.7, draw) > 0, paint, shade)
-        made = torch.where(_leaves(count, shape, draw) & (number < leaves), paint, made)
+        made = torch.where(leaf_masks(count, shape, draw) & (number < leaves), paint, made)
     made = torch.where(ground, 0.5 * made * bernoulli(count, 0.1, draw), made)
     tone = torch.where(bernoulli(count, 0.3, draw) > 0, uniform(0.5, 1.8, count, draw), 1.0)
     made = sharpened(made, uniform(0, SHARPNESS, count, draw) * bernoulli(count, 0.5, draw))
@@ -83,7 +78,7 @@ def _places(shape: tuple[int, int, int]) -> tuple[Tensor, Tensor]:
     return y.float(), x.float()
 
 
-def _textures(count: int, shape: tuple[int, int, int], draw: Generator) -> Tensor:
+def textures(count: int, shape: tuple[int, int, int], draw: Generator) -> Tensor:
     """(n, c, h, w): plain, striped, wavy, shaded, grainy or cloudy, in one or two colours."""
     y, x = _places(shape)
     side = max(shape[1:])
@@ -105,7 +100,7 @@ def _textures(count: int, shape: tuple[int, int, int], draw: Generator) -> Tenso
     )  # expensive, so computed only where needed
     grain = torch.randn(len(grainy), 1, *shape[1:], generator=draw)
     made[grainy] = first[grainy] + uniform(0.02, 0.3, len(grainy), draw) * grain
-    made[cloudy] = _clouds(len(cloudy), shape, draw) + first[cloudy] - first[cloudy].mean(1, keepdim=True)
+    made[cloudy] = clouds(len(cloudy), shape, draw) + first[cloudy] - first[cloudy].mean(1, keepdim=True)
     return made.clamp_(0, 1)
 
 
@@ -118,7 +113,7 @@ def _colours(count: int, channels: int, draw: Generator) -> Tensor:
     return lightness if channels == 1 else lightness + 0.5 * (torch.rand(count, channels, 1, 1, generator=draw) - 0.5)
 
 
-def _clouds(count: int, shape: tuple[int, int, int], draw: Generator) -> Tensor:
+def clouds(count: int, shape: tuple[int, int, int], draw: Generator) -> Tensor:
     """Noise with a power-law spectrum of random exponent, scaled to [0, 1]: (n, 1, h, w)."""
     if not count:  # rfft2 does not accept an empty batch
         return torch.zeros(0, 1, *shape[1:])
@@ -130,7 +125,7 @@ def _clouds(count: int, shape: tuple[int, int, int], draw: Generator) -> Tensor:
     return (clouds - low) / (high - low + 1e-9)
 
 
-def _leaves(count: int, shape: tuple[int, int, int], draw: Generator, *, largest: float = 0.5) -> Tensor:
+def leaf_masks(count: int, shape: tuple[int, int, int], draw: Generator, *, largest: float = 0.5) -> Tensor:
     """The mask of one leaf for each image, (n, 1, h, w): an ellipse, a box, a bar or a noise region."""
     y, x = _places(shape)
     side, angle = max(shape[1:]), uniform(0, math.pi, count, draw)
@@ -143,5 +138,5 @@ def _leaves(count: int, shape: tuple[int, int, int], draw: Generator, *, largest
     made = torch.where(_are(kind, 0), (u / long).square() + (v / short).square() < 1, bars)
     made = torch.where(_are(kind, 1), (u.abs() < long) & (v.abs() < short), made)
     cloudy = (kind == 2).nonzero()[:, 0]
-    made[cloudy] = _clouds(len(cloudy), shape, draw) > uniform(0.4, 0.75, len(cloudy), draw)
+    made[cloudy] = clouds(len(cloudy), shape, draw) > uniform(0.4, 0.75, len(cloudy), draw)
     return made
