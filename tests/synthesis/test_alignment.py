@@ -8,8 +8,9 @@ import pytest
 import torch
 from torch import nn
 
+from sfumato.networks.linear_teacher import LinearHead
 from sfumato.networks.resnet import resnet18
-from sfumato.networks.scattering import LinearHead, ScatteringFeatures
+from sfumato.networks.scattering import ScatteringFeatures
 from sfumato.synthesis.alignment import (
     GroupNormTeacher,
     ScatteringTeacher,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from sfumato.synthesis.dead_leaves import dead_leaves, detailed, random_leaf, sharpened
+from sfumato.synthesis.dead_leaves import dead_leaves, detailed, leaf_masks, sharpened
 
 
 @pytest.mark.parametrize("shape", [(1, 8, 8), (1, 28, 28), (3, 32, 20)])
@@ -46,7 +46,7 @@ def test_detail_stays_on_the_object_and_leaves_some_images_nearly_alone() -> Non
 
 def test_a_leaf_covers_some_of_the_picture_and_a_small_one_less() -> None:
     def covered(largest: float) -> float:
-        return random_leaf(500, (1, 28, 28), torch.Generator().manual_seed(3), largest=largest)[0].float().mean().item()
+        return leaf_masks(500, (1, 28, 28), torch.Generator().manual_seed(3), largest=largest).float().mean().item()
 
     assert 0.02 < covered(0.5) < 0.6
     assert 0 < covered(0.05) < 0.8 * covered(0.5)  # a patch of cloud has no size

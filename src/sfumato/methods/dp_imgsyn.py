@@ -19,8 +19,9 @@ from torch.nn import functional as F
 
 from sfumato.contracts import Sampler, Synthesizer
 from sfumato.errors import UsageError, expect_one_of
+from sfumato.networks.linear_teacher import LinearHead
 from sfumato.networks.resnet import resnet18, resnet34
-from sfumato.networks.scattering import LinearHead, ScatteringFeatures
+from sfumato.networks.scattering import ScatteringFeatures
 from sfumato.privacy import Budget, Descent, GaussianSum, PrivateImages, Query, descend
 from sfumato.progress import track
 from sfumato.synthesis.alignment import (

@@ -22,7 +22,9 @@ from torch.nn import functional as F
 
 from sfumato.contracts import Sampler, Synthesizer
 from sfumato.errors import expect_within
-from sfumato.networks.scattering import LinearHead, LinearTeacher, ScatteringFeatures, WhitenedFeatures
+from sfumato.networks.linear_teacher import LinearHead, LinearTeacher, WhitenedFeatures
+from sfumato.networks.patches import PatchFeatures
+from sfumato.networks.scattering import ScatteringFeatures
 from sfumato.privacy import Budget, Descent, GaussianSum, PrivateImages, Query, descend
 from sfumato.progress import track
 from sfumato.synthesis import moments
@@ -242,7 +244,8 @@ class Sfumato(Synthesizer):
         spec = private.spec
         labels = torch.arange(WHITENING_IMAGES) % len(spec.classes)
         examples = [sampler(part, details=2 - n % 3) for n, part in enumerate(torch.split(labels, CHUNK))]
-        features = WhitenedFeatures(ScatteringFeatures(*spec.shape), torch.cat(examples), level=self.whitening_level)
+        fixed = PatchFeatures(*spec.shape) if spec.channels == 3 else ScatteringFeatures(*spec.shape)
+        features = WhitenedFeatures(fixed, torch.cat(examples), level=self.whitening_level)
         private_features = private.mapped(lambda image: features(image[None])[0])
         head = LinearHead(math.prod(features.shape), len(spec.classes))
         descent = Descent(self.l2_bound, self.rate)

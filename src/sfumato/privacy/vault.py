@@ -25,6 +25,7 @@ from sfumato.values import Source, Spec
 
 Array = NDArray[Any]
 _STEP = 512  # records at a time when features are computed
+_TOGETHER = 64  # of these, in one call of the map
 _TOUCHED = 1 << 26  # bytes of a file that may stay mapped; reading a page again is slow
 
 
@@ -170,8 +171,8 @@ class DerivedVault(Vault):
     derived = True
 
     def __init__(self, parent: Vault, feature: Callable[[Tensor], Tensor], number: int) -> None:
-        # vmap applies the map to one image at a time, as for rows
-        self._map = torch.func.vmap(feature)
+        # vmap applies the map to one image at a time, as for rows; feature maps of more would not fit the cache
+        self._map = torch.func.vmap(feature, chunk_size=_TOGETHER)
         self.spec = spec_of_features(parent.spec, self._map)
         self.closed = False
         self.noise = parent.noise
