@@ -23,7 +23,7 @@ def pictures(count: int, *shape: int) -> torch.Tensor:
     return torch.rand(count, *shape, generator=torch.Generator().manual_seed(1))
 
 
-@pytest.mark.parametrize("shape", [(3, 32, 32), (1, 28, 28), (3, 64, 48), (3, 224, 224), (1, 8, 8)])
+@pytest.mark.parametrize("shape", [(3, 32, 32), (1, 28, 28), (3, 64, 48), (3, 224, 224), (1, 8, 8), (3, 200, 9)])
 def test_features_have_length_one_and_are_of_one_image_alone(shape: tuple[int, int, int]) -> None:
     features, images = PatchFeatures(*shape), pictures(3, *shape)
     made = features(images)

@@ -2,7 +2,7 @@
 
 The budget pays for two things. About a third pays for noisy sums: means and second moments of the images in a compact
 public basis (the image code), from which a mixture of Gaussians is fitted to each class. The rest pays for a teacher,
-a linear classifier on fixed scattering features, trained by DP-SGD.
+a linear classifier on fixed features, trained by DP-SGD: scattering of grey images, patches of colour images.
 
 Everything else is post-processing. Class images: several candidates are sampled from the mixture of a class, and the
 teacher selects one, so that image and label agree. Distillation set: further sampled images and procedural images,
@@ -23,7 +23,7 @@ from torch.nn import functional as F
 from sfumato.contracts import Sampler, Synthesizer
 from sfumato.errors import expect_within
 from sfumato.networks.linear_teacher import LinearHead, LinearTeacher, WhitenedFeatures
-from sfumato.networks.patches import PatchFeatures
+from sfumato.networks.patches import SMALLEST, PatchFeatures
 from sfumato.networks.scattering import ScatteringFeatures
 from sfumato.privacy import Budget, Descent, GaussianSum, PrivateImages, Query, descend
 from sfumato.progress import track
@@ -32,6 +32,7 @@ from sfumato.synthesis.dead_leaves import dead_leaves
 from sfumato.synthesis.embedding import class_sizes, with_count
 from sfumato.synthesis.image_code import ImageCode, Kind
 from sfumato.synthesis.mixture_sampler import MixtureSampler, quantised
+from sfumato.synthesis.procedural_images import procedural_images
 from sfumato.values import Images, Spec
 
 PURPOSES = {
@@ -110,10 +111,14 @@ class Sfumato(Synthesizer):
         # About 2,000 records in a round keep the sampling noise below the privacy noise. Without clipping (epsilon inf)
         # gradients are about ten times as long, so the rate is smaller.
         rate = 2.0 if math.isinf(budget.epsilon) else min(200.0, 100 * math.sqrt(signal / 60_000))
+        # Students of colour images learn as much from procedural images as from sampled ones, so most of the budget is
+        # the teacher's, and sampled images are the smaller part of the distillation set.
+        colour = spec.channels == 3
+        least_mixture_share = 0.2 if colour else 0.3
         # A student needs many images, and further ones cost no privacy.
         transfer_ratio = round(min(20.0, max(2.0, 20_000 / max(spec.count, 1))))
         return cls(
-            mixture_share=round(min(0.6, max(0.3, 0.3 * (2_000 / class_signal) ** 0.25)), 3),
+            mixture_share=round(min(0.6, max(1.0, (2_000 / class_signal) ** 0.25) * least_mixture_share), 3),
             means_share=round(min(0.8, max(0.05, 0.15 * math.sqrt(6_000 / class_signal))), 3),
             components=round(min(24.0, max(1.0, class_signal / 500))),
             rounds=round(min(1_000.0, max(50.0, 800 * (signal / 60_000) ** 0.7))),
@@ -121,6 +126,7 @@ class Sfumato(Synthesizer):
             rate=round(rate, 1),
             whitening_level=round(min(1.0, max(0.03, 0.03 * (60_000 / signal) ** 0.75)), 3),
             transfer_ratio=transfer_ratio,
+            procedural_share=0.65 if colour else 0.25,
         )
 
     def _shares(self) -> dict[str, float]:
@@ -244,13 +250,19 @@ class Sfumato(Synthesizer):
         spec = private.spec
         labels = torch.arange(WHITENING_IMAGES) % len(spec.classes)
         examples = [sampler(part, details=2 - n % 3) for n, part in enumerate(torch.split(labels, CHUNK))]
-        fixed = PatchFeatures(*spec.shape) if spec.channels == 3 else ScatteringFeatures(*spec.shape)
-        features = WhitenedFeatures(fixed, torch.cat(examples), level=self.whitening_level)
+        features = WhitenedFeatures(_fixed_features(spec), torch.cat(examples), level=self.whitening_level)
         private_features = private.mapped(lambda image: features(image[None])[0])
         head = LinearHead(math.prod(features.shape), len(spec.classes))
         descent = Descent(self.l2_bound, self.rate)
         descend(private_features.open(mechanism), head, _cross_entropy, descent, what="teacher")
         return LinearTeacher(features, head)
+
+
+def _fixed_features(spec: Spec) -> PatchFeatures | ScatteringFeatures:
+    """Patches of colour images, scattering of grey ones: each was the better one on hold-outs of public data sets."""
+    if spec.channels == 3 and min(spec.height, spec.width) >= SMALLEST:
+        return PatchFeatures(*spec.shape)
+    return ScatteringFeatures(*spec.shape)
 
 
 def _noise(query: Query) -> float:
@@ -395,9 +407,15 @@ class TeacherFilteredSampler:
     def _procedural(self, count: int) -> Tensor:
         """Procedural images; where there are public images, half of them are public images instead."""
         if self.public is None:
-            return quantised(dead_leaves(count, self.spec.shape, self.draw))
+            return self._invented(count)
         public = self.public[torch.randint(len(self.public), (count // 2,), generator=self.draw)]
-        return torch.cat([quantised(dead_leaves(count - len(public), self.spec.shape, self.draw)), public])
+        return torch.cat([self._invented(count - len(public)), public])
+
+    def _invented(self, count: int) -> Tensor:
+        """Dead leaves; in colour, half of them are the richer kinds of image that the features were made from."""
+        richer = count // 2 if self.spec.channels == 3 else 0
+        leaves = dead_leaves(count - richer, self.spec.shape, self.draw)
+        return quantised(torch.cat([leaves, procedural_images(richer, self.spec.shape, self.draw)]))
 
     def _logits(self, pixels: Tensor) -> Tensor:
         if not len(pixels):

@@ -27,6 +27,7 @@ THRESHOLD = 0.25  # responses below it count as none
 STRIDE = 2  # pixels between two patches; the mirror image fills the gaps
 CELLS = 2  # the side of the grid over which responses are averaged
 SEEN_SIDE = 32  # pixels; larger images are made smaller, because filters fit patterns of a certain size
+SMALLEST = PATCH + STRIDE  # pixels, the shortest side that has enough patches
 BATCH = 64  # images at a time: responses of more do not fit the processor's cache
 
 
@@ -39,7 +40,8 @@ class PatchFeatures(nn.Module):
     def __init__(self, channels: int, height: int, width: int) -> None:
         super().__init__()
         side = max(height, width)
-        self.coarser = round(side / SEEN_SIDE) if side > 40 else 1
+        coarser = round(side / SEEN_SIDE) if side > 40 else 1
+        self.coarser = max(1, min(coarser, min(height, width) // SMALLEST))
         filters = _filters("grey" if channels == 1 else "colour")
         self.register_buffer("weights", filters["weights"])  # (k, c, PATCH, PATCH), each of mean zero
         self.register_buffer("biases", filters["biases"])
