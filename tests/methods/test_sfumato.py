@@ -11,6 +11,8 @@ import torch
 
 from sfumato.errors import UsageError
 from sfumato.methods.sfumato import Sfumato, TeacherFilteredSampler
+from sfumato.networks.patches import PatchFeatures
+from sfumato.networks.scattering import ScatteringFeatures
 from sfumato.privacy import Budget
 from sfumato.values import Images, Spec
 
@@ -145,6 +147,29 @@ def test_few_records_still_train_the_teacher() -> None:
     assert right[0] > max(0.75, right[1])  # long steps follow the noise
 
 
+def coloured_stripes(count: int, seed: int) -> ToySource:
+    """Stripes that rise or lie flat, in random colours at random places: no mean tells the classes apart."""
+    rng = np.random.default_rng(seed)
+    labels = np.arange(count) % 2
+    place = np.mgrid[:16, :16][labels] + rng.uniform(0, 6, (count, 1, 1))
+    wave = (np.sin(2 * np.pi * place / 6) > 0)[:, None]
+    first, second = rng.uniform(0, 255, (2, count, 3, 1, 1))
+    return ToySource(np.where(wave, first, second), labels, ("flat", "rising"))
+
+
+def test_a_teacher_of_colour_images_learns_patterns_that_no_mean_shows() -> None:
+    sampler = fitted_sfumato(coloured_stripes(600, seed=0))
+    assert isinstance(sampler.teacher.features.features, PatchFeatures)
+    fresh = coloured_stripes(200, seed=1)
+    right = sampler.teacher(torch.from_numpy(fresh.pixels)).argmax(1) == torch.from_numpy(fresh.labels)
+    assert right.float().mean() > 0.9
+
+
+def test_features_of_grey_and_of_tiny_images_are_scattering() -> None:
+    for source in (objects(60), objects(60, side=6, channels=3)):
+        assert isinstance(fitted_sfumato(source).teacher.features.features, ScatteringFeatures)
+
+
 def test_settings_follow_from_public_facts() -> None:
     spec = Spec(60_000, 1, 28, 28, tuple("0123456789"))
     low, middle, high = (Sfumato.for_task(spec, Budget(e, 1e-5)) for e in (0.2, 1.0, 10.0))
@@ -157,6 +182,9 @@ def test_settings_follow_from_public_facts() -> None:
         middle.transfer_ratio
         < Sfumato.for_task(dataclasses.replace(spec, count=1_500), Budget(1.0, 1e-5)).transfer_ratio
     )
+    colour = Sfumato.for_task(dataclasses.replace(spec, channels=3), Budget(1.0, 1e-5))
+    assert colour.mixture_share < middle.mixture_share
+    assert colour.procedural_share > middle.procedural_share
     assert sum(m.share for m in middle.plan(spec)) == pytest.approx(1.0)
     assert Sfumato.for_task(spec, Budget(math.inf, 1e-5)).rate < 10
 
