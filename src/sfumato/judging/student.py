@@ -12,13 +12,16 @@ from sfumato.errors import DataError, UsageError, printable
 from sfumato.judging.reference import reference_for
 from sfumato.lab.folder import NOTICE, Lab
 from sfumato.networks import classifiers
+from sfumato.networks.public_network import named_features
 from sfumato.release import read_release
 from sfumato.statistics.panels import accuracy, comparable, set_aside, student_logits
-from sfumato.training.student import Loss, Schedule, Subset, released_labels, training_images
-from sfumato.values import Images, Reference, Score
+from sfumato.training.linear_student import fit_linear_student
+from sfumato.training.student import Loss, Schedule, Subset, outputs, released_labels, training_images
+from sfumato.values import Images, Reference, Release, Score
 
 HELD_OUT, MOST_HELD_OUT = 20, 2_000  # one released image in 20 is held out from training, at most 2,000
 MOST_SEEDS = 1_000
+FEATURES = "features"  # the student that uses the release's public network
 TABLE = "students.md"
 HEAD = (
     "| architecture | schedule | loss | epochs | seeds | accuracy | error | worst class | agreement | judged on |",
@@ -42,15 +45,25 @@ def train_student(
 
     Nothing is selected: every seed counts, each as it is after its last step.
     """
-    classifiers.check(arch)
+    if arch != FEATURES:
+        classifiers.check(arch, others=(FEATURES,))
     if not 1 <= seeds <= MOST_SEEDS:
         raise UsageError(f"Expected 1 to {MOST_SEEDS} seeds, got {seeds}.", fix="give a number in this range, or none")
     release = read_release(Path(folder))
-    training, kept = _split(training_images(release.images, loss, subset))
-    # Training on logits, or on the labels of both subsets together, needs many small steps.
-    long = subset == "all" or (training.logits is not None and loss != "labels")
-    settings = _schedule(arch, schedule, loss, temperature, long=long)
-    settings.check(training)
+    settings: Schedule | None = None
+    if arch == FEATURES:
+        if schedule != "short" or (loss, subset, temperature) != (None, None, None):
+            raise UsageError(
+                "Expected no schedule, loss, subset or temperature for the student of a public network, got one.",
+                fix="leave them out: it is fitted by least squares",
+            )
+        training, kept = _split(_network_images(release))
+    else:
+        training, kept = _split(training_images(release.images, loss, subset))
+        # Training on logits, or on the labels of both subsets together, needs many small steps.
+        long = subset == "all" or (training.logits is not None and loss != "labels")
+        settings = _schedule(arch, schedule, loss, temperature, long=long)
+        settings.check(training)
     reference = reference_for(release, real, reading or Reading())
     comparable(training, reference)
     lab = Lab.beside(release.path.absolute())
@@ -59,7 +72,8 @@ def train_student(
     asked: dict[str, str] = {"schedule": schedule, "subset": subset or "by default"}
     score = _score(settings, training, kept, reference, tuple(range(seeds)), asked)
     with lab:
-        document = {"notice": NOTICE.splitlines()[0], "score": asdict(score), "schedule": asdict(settings)}
+        how = "least squares" if settings is None else asdict(settings)
+        document = {"notice": NOTICE.splitlines()[0], "score": asdict(score), "schedule": how}
         lab.write(f"student-{arch}.json", json.dumps(document, indent=2, default=str) + "\n")
         lab.write(TABLE, _table(lab.folder / TABLE, score))
     return score
@@ -104,28 +118,51 @@ def _split(images: Images) -> tuple[Images, Images]:
     return set_aside(images, count)
 
 
+def _network_images(release: Release) -> Images:
+    if release.images.network is None:
+        raise UsageError(
+            "Expected a release with logits for a public network, got one without.",
+            where=release.path,
+            fix="choose another --arch, or make the release with --set network=efficientnet-lite0",
+        )
+    return release.images.network
+
+
 def _score(
-    settings: Schedule, training: Images, kept: Images, real: Reference, seeds: tuple[int, ...], asked: dict[str, str]
+    settings: Schedule | None,
+    training: Images,
+    kept: Images,
+    real: Reference,
+    seeds: tuple[int, ...],
+    asked: dict[str, str],
 ) -> Score:
+    """The score of students that are trained by a schedule, or of the one that is fitted without one."""
     held_out = comparable(training, real)
+    tests = (held_out.pixels, kept.pixels)
+    if settings is None:
+        arch, loss, epochs, seeds = FEATURES, "least squares", 1.0, (0,)
+        features = named_features(training.seen_through or "", tuple(training.pixels.shape[1:]))
+        student = fit_linear_student(training, features, what="student")
+        on_real, on_kept = ([outputs(student, pixels)] for pixels in tests)
+    else:
+        arch, loss, epochs = settings.arch, settings.loss_for(training), settings.epochs(training)
+        found = student_logits(training, {arch: settings}, tests, seeds=seeds, what="student")
+        on_real, on_kept = (logits[arch] for logits in found)
     released = released_labels(kept)
-    on_real, on_kept = student_logits(
-        training, {settings.arch: settings}, (held_out.pixels, kept.pixels), seeds=seeds, what="student"
-    )
-    answers = [logits.argmax(1) for logits in on_real[settings.arch]]
-    agreements = [(logits.argmax(1) == released).double().mean().item() for logits in on_kept[settings.arch]]
+    answers = [logits.argmax(1) for logits in on_real]
+    agreements = [(logits.argmax(1) == released).double().mean().item() for logits in on_kept]
     details = {
         "agreement": sum(agreements) / len(agreements),
         "agreements": agreements,
         "agreement_with": "labels" if kept.logits is None else "logits",
         "kept_from_the_student": len(kept),
-        "arch": settings.arch,
+        "arch": arch,
         **asked,
-        "loss": settings.loss_for(training),
-        "epochs": settings.epochs(training),
+        "loss": loss,
+        "epochs": epochs,
         "test_split": real.test is not None,
     }
-    return accuracy(f"student-{settings.arch}", answers, held_out, seeds=seeds, details=details)
+    return accuracy(f"student-{arch}", answers, held_out, seeds=seeds, details=details)
 
 
 def _table(path: Path, score: Score) -> str:

@@ -4,6 +4,8 @@ The budget pays for two things. About a third pays for noisy sums: means and sec
 public basis (the image code), from which a mixture of Gaussians is fitted to each class. The rest pays for a teacher,
 a linear classifier on fixed features, trained by DP-SGD: scattering of grey images, patches of colour images.
 
+With a public network (`network`) a second teacher is trained on its features, for students that have the network too.
+
 Everything else is post-processing. Class images: several candidates are sampled from the mixture of a class, and the
 teacher selects one, so that image and label agree. Distillation set: further sampled images and procedural images,
 which the teacher labels with its logits; students are trained on them.
@@ -13,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Literal, Self
 
 import torch
@@ -22,8 +24,9 @@ from torch.nn import functional as F
 
 from sfumato.contracts import Sampler, Synthesizer
 from sfumato.errors import expect_within
-from sfumato.networks.linear_teacher import LinearHead, LinearTeacher, WhitenedFeatures
+from sfumato.networks.linear_teacher import Features, LinearHead, LinearTeacher, WhitenedFeatures
 from sfumato.networks.patches import SMALLEST, PatchFeatures
+from sfumato.networks.public_network import certified_name, public_features
 from sfumato.networks.scattering import ScatteringFeatures
 from sfumato.privacy import Budget, Descent, GaussianSum, PrivateImages, Query, descend
 from sfumato.progress import track
@@ -44,6 +47,7 @@ PURPOSES = {
     "class covariances": "how the images of each class vary",
     "components": "typical variants of the images within each class",
     "teacher": "gradients of the teacher",
+    "network teacher": "gradients of the teacher that sees through the public network",
 }
 # How the mixtures' part of the budget is divided.
 BASIS_SHARES = {"tones": 0.01, "lengths": 0.03}
@@ -56,6 +60,9 @@ CLASS_COUNT_SHARE = 0.02  # of a row's squared norm, spent on the size of its cl
 COMPONENT_COUNT_SHARE = 0.08  # of a row's squared norm, spent on the size of its mixture component
 WHITENING_IMAGES = 2_000  # sampled images from which the whitening of the features is estimated
 CHUNK = 500  # images sampled and labelled at a time
+NETWORK_CHUNK = 64  # images at a time through a public network
+NETWORK_RATIO, LEAST_NETWORK_IMAGES = 3, 4_000  # images for each feature of the public network; a student needs more than 1
+NO_NETWORK = "none"
 
 _Row = Callable[[Tensor, Tensor], Tensor]  # an image code and its label to a row
 
@@ -80,6 +87,8 @@ class Sfumato(Synthesizer):
     candidates: int = 6  # sampled for each class image, of which the teacher selects one
     transfer_ratio: int = 2  # images of the distillation set for each class image
     procedural_share: float = 0.25  # of the distillation set
+    network: str = NO_NETWORK  # a public network: efficientnet-lite0, or the path of a file
+    network_share: float = 0.4  # of the budget, if there is a public network, for the teacher that sees through it
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -98,6 +107,7 @@ class Sfumato(Synthesizer):
             candidates=(1, 1_000),
             transfer_ratio=(1, 1_000),
             procedural_share=(0, 1),
+            network_share=(0.001, 0.999),
             seed=(0, 2**31 - 2),
         )
 
@@ -148,7 +158,14 @@ class Sfumato(Synthesizer):
         teacher = GaussianSum(
             rounds=self.rounds, sampling=self.sampling, share=1 - self.mixture_share, purpose=PURPOSES["teacher"]
         )
-        return [*mixture, teacher]
+        if self.network == NO_NETWORK:
+            return [*mixture, teacher]
+        left = 1 - self.network_share
+        through_network = replace(teacher, share=self.network_share, purpose=PURPOSES["network teacher"])
+        return [*(replace(asked, share=left * asked.share) for asked in (*mixture, teacher)), through_network]
+
+    def public_network(self) -> str | None:
+        return None if self.network == NO_NETWORK else certified_name(self.network)
 
     def seconds(self, spec: Spec) -> float:
         # Making one image and its features, on two cores. Features of patches are computed at one size for all images.
@@ -159,14 +176,17 @@ class Sfumato(Synthesizer):
 
     def fit(self, private: PrivateImages, public: Images | None) -> Sampler:
         spec = private.spec
-        *for_mixtures, for_teacher = private.ledger.calibrate(*self.plan(spec))
-        questions = dict(zip(self._shares(), for_mixtures, strict=True))
+        questions = dict(zip([*self._shares(), "teacher", "network teacher"], private.ledger.calibrate(*self.plan(spec))))
         code = _choose_code(private, questions["tones"])
         mixtures = self._fit_mixtures(private, questions, code)
         sampler = MixtureSampler(code, mixtures, torch.Generator().manual_seed(self.seed + 1))
-        teacher = self._train_teacher(private, for_teacher, sampler)
+        teacher = self._train_teacher(private, questions["teacher"], sampler, _fixed_features(spec))
+        network_teacher = None
+        if self.network != NO_NETWORK:
+            seen = public_features(self.network, spec.shape)
+            network_teacher = self._train_teacher(private, questions["network teacher"], sampler, seen, affine=True)
         public_pixels = None if public is None or not len(public) else public.pixels
-        return TeacherFilteredSampler(self, spec, sampler, teacher, public_pixels)
+        return TeacherFilteredSampler(self, spec, sampler, teacher, network_teacher, public_pixels)
 
     def _fit_mixtures(
         self, private: PrivateImages, questions: dict[str, GaussianSum], code: ImageCode
@@ -243,7 +263,15 @@ class Sfumato(Synthesizer):
             centres = torch.stack([moments.updated_centres(totals[c], counts[c], deviation=deviation) for c in classes])
         return [moments.mixture_of(centres[c], counts[c], variances[c]) for c in classes]
 
-    def _train_teacher(self, private: PrivateImages, mechanism: GaussianSum, sampler: MixtureSampler) -> LinearTeacher:
+    def _train_teacher(
+        self,
+        private: PrivateImages,
+        mechanism: GaussianSum,
+        sampler: MixtureSampler,
+        fixed: Features,
+        *,
+        affine: bool = False,
+    ) -> LinearTeacher:
         """DP-SGD on a linear head (Tramer and Boneh 2021); its features are fixed, so they are computed once.
 
         The features are whitened by statistics of sampled images, which cost no privacy.
@@ -251,7 +279,7 @@ class Sfumato(Synthesizer):
         spec = private.spec
         labels = torch.arange(WHITENING_IMAGES) % len(spec.classes)
         examples = [sampler(part, details=2 - n % 3) for n, part in enumerate(torch.split(labels, CHUNK))]
-        features = WhitenedFeatures(_fixed_features(spec), torch.cat(examples), level=self.whitening_level)
+        features = WhitenedFeatures(fixed, torch.cat(examples), level=self.whitening_level, affine=affine)
         private_features = private.mapped(lambda image: features(image[None])[0])
         head = LinearHead(math.prod(features.shape), len(spec.classes))
         descent = Descent(self.l2_bound, self.rate)
@@ -355,12 +383,14 @@ class TeacherFilteredSampler:
         spec: Spec,
         sampler: MixtureSampler,
         teacher: LinearTeacher,
+        network_teacher: LinearTeacher | None,
         public: Tensor | None,
     ) -> None:
         self.method = method
         self.spec = spec
         self.sampler = sampler
         self.teacher = teacher
+        self.network_teacher = network_teacher
         self.public = public
         self.draw = sampler.draw
 
@@ -370,7 +400,21 @@ class TeacherFilteredSampler:
         made = [self._chunk(chunk) for chunk in track(chunks, what="images", total=len(chunks))]
         class_images, pixels, logits = (torch.cat(parts) for parts in zip(*made, strict=True))
         distillation = Images(pixels, logits.argmax(1), self.spec.classes, logits)
-        return Images(class_images, labels, self.spec.classes, transfer=distillation)
+        network = None if self.network_teacher is None else self._for_network(self.network_teacher)
+        return Images(class_images, labels, self.spec.classes, transfer=distillation, network=network)
+
+    def _for_network(self, teacher: LinearTeacher) -> Images:
+        """Sampled and procedural images, half and half, with the logits of the teacher that sees through a network."""
+        count = max(LEAST_NETWORK_IMAGES, NETWORK_RATIO * math.prod(teacher.features.shape))
+        chunks = torch.split(torch.arange(count // 2) % len(self.spec.classes), NETWORK_CHUNK // 2)
+        pixels, logits = [], []
+        for number, labels in enumerate(track(chunks, what="images for the public network", total=len(chunks))):
+            sampled = self.sampler(labels, details=number % 3)
+            pixels.append(torch.cat([sampled, self._procedural(len(labels))]))
+            logits.append(teacher(pixels[-1]))
+        answers = torch.cat(logits)
+        seen_through = self.method.public_network()
+        return Images(torch.cat(pixels), answers.argmax(1), self.spec.classes, answers, seen_through=seen_through)
 
     def _chunk(self, labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """One class image for each label; images of the distillation set, and their logits."""

@@ -25,9 +25,10 @@ def build(arch: str, channels: int, height: int, width: int, classes: int) -> nn
     return architectures()[arch](channels, height, width, classes)
 
 
-def check(arch: str) -> None:
-    """Refuse a name that is none of the architectures."""
+def check(arch: str, *, others: tuple[str, ...] = ()) -> None:
+    """Refuse a name that is none of the architectures; the message also names `others` that the caller knows."""
     if arch not in architectures():
         raise UsageError(
-            f"Expected one of the architectures {', '.join(architectures())}; got {arch!r}.", fix="choose one of these"
+            f"Expected one of the architectures {', '.join((*architectures(), *others))}; got {arch!r}.",
+            fix="choose one of these",
         )

