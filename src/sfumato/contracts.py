@@ -52,6 +52,10 @@ class Synthesizer(Asking):
 
     free: ClassVar[frozenset[str]] = frozenset()  # hyperparameters that change nothing of what is asked
 
+    def public_network(self) -> str | None:
+        """The public network that is used, as the certificate names it: name and checksum; None where there is none."""
+        return None
+
     @abstractmethod
     def fit(self, private: PrivateImages, public: Images | None) -> Sampler:
         """Ask what was planned, learn from the answers, and return a sampler that holds only those."""

@@ -66,6 +66,8 @@ class Images:
     classes: tuple[str, ...]
     logits: Tensor | None = None  # float32 (n, k), where a method has a teacher
     transfer: Images | None = None  # further images, with logits, to train students on and not to look at
+    # further images, with logits of a teacher that sees through a public network, for students that use it
+    network: Images | None = None
 
     def __len__(self) -> int:
         return int(self.labels.shape[0])
@@ -75,7 +77,7 @@ class Images:
         return self.pixels.float() / 255
 
     def rows(self, rows: Tensor) -> Images:
-        """Some of the images, by number or by a mask; images for transfer are not among them."""
+        """Some of the images, by number or by a mask; further images are not among them."""
         soft = None if self.logits is None else self.logits[rows]
         return Images(self.pixels[rows], self.labels[rows], self.classes, soft)
 

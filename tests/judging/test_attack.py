@@ -143,12 +143,13 @@ def test_a_twentieth_copied_is_flagged_and_fresh_images_are_not(which: str) -> N
     assert torch.equal(pairs.released, pairs.training)
 
 
-def test_copies_among_images_for_transfer_are_found_too() -> None:
+@pytest.mark.parametrize("subset", ["transfer", "network"])
+def test_copies_among_further_images_are_found_too(subset: str) -> None:
     real = reference()
     half = Reference(part(real.train, slice(0, 700)), real.test)
     innocent = part(real.train, slice(700, 1438))
     copies = joined(part(half.train, slice(0, 60)), part(innocent, slice(0, 100)))
-    score, pairs = near_duplicates(Release(Path("r"), {}, replace(innocent, transfer=copies)), half)
+    score, pairs = near_duplicates(Release(Path("r"), {}, replace(innocent, **{subset: copies})), half)
     assert score.details["exact_copies"] >= 60
     assert score.details["released_images_compared"] == score.details["released_images"] == 738 + 160
     assert score.details["flagged"]

@@ -20,6 +20,7 @@ from sfumato.release.certificate import parse_certificate
 from sfumato.values import Images
 
 CLASSES = ("zero", "T-shirt/top", "../../up")
+PUBLIC_NETWORK = f"efficientnet_lite0.safetensors, SHA-256 {'0123456789abcdef' * 4}"
 DELTA = 1e-5
 CURVE = [0.1, 0.5, 1.0, 2.0]
 ACCOUNTANT = f"PLD, dp-accounting {version('dp-accounting')}"
@@ -28,19 +29,42 @@ OPEN = {"level": "not-private", "epsilon": None, "delta": DELTA, "epsilon_rdp": 
 
 
 def make_images(
-    *, count: int = 40, channels: int = 1, side: int = 8, logits: bool = False, transfer: int = 0, seed: int = 7
+    *,
+    count: int = 40,
+    channels: int = 1,
+    side: int = 8,
+    logits: bool = False,
+    transfer: int = 0,
+    network: int = 0,
+    seed: int = 7,
 ) -> Images:
     draw = np.random.default_rng(seed)
     pixels = torch.from_numpy(draw.integers(0, 256, (count, channels, side, side), dtype=np.uint8))
     labels = torch.from_numpy(draw.integers(0, len(CLASSES), count))
     soft = torch.from_numpy(draw.normal(size=(count, 3)).astype(np.float32)) if logits else None
-    further = make_images(count=transfer, channels=channels, side=side, logits=True, seed=8) if transfer else None
-    return Images(pixels, labels if soft is None else soft.argmax(1), CLASSES, soft, further)
+    further = (
+        make_images(count=number, channels=channels, side=side, logits=True, seed=seed) if number else None
+        for number, seed in ((transfer, 8), (network, 9))
+    )
+    return Images(pixels, labels if soft is None else soft.argmax(1), CLASSES, soft, *further)
 
 
 def make_certificate(images: Images, *mechanisms: Mechanism, **changes: Any) -> Certificate:
     asked = mechanisms or (GaussianSum(noise_multiplier=4.5),)
     epsilon = epsilon_pld(asked, DELTA)
+    counts = {
+        name: 0 if further is None else len(further)
+        for name, further in (("transfer", images.transfer), ("network", images.network))
+    }
+    public: dict[str, Any] = changes.get("public") or {
+        "count": 60_000,
+        "channels": images.pixels.shape[1],
+        "height": images.pixels.shape[2],
+        "width": images.pixels.shape[3],
+        "classes": images.classes,
+        "public_data": None,
+        "public_network": PUBLIC_NETWORK if counts["network"] else None,
+    }
     values: dict[str, Any] = {
         "guarantee": {
             "level": "certified",
@@ -51,24 +75,15 @@ def make_certificate(images: Images, *mechanisms: Mechanism, **changes: Any) -> 
         },
         "budget": {"epsilon": epsilon * 1.001, "delta": DELTA},
         "mechanisms": [{**m.to_dict(), "purpose": "mean embedding"} for m in asked],
-        "assumptions": statements.assumptions(public=changes.get("public", {}).get("public_data") is not None),
-        "public": {
-            "count": 60_000,
-            "channels": images.pixels.shape[1],
-            "height": images.pixels.shape[2],
-            "width": images.pixels.shape[3],
-            "classes": images.classes,
-            "public_data": None,
-        },
+        "assumptions": statements.assumptions(
+            public=public["public_data"] is not None, network=public.get("public_network") is not None
+        ),
+        "public": public,
         "method": {"name": "dp-merf", "hyperparameters": {"features": 100, "rate": 0.001, "deep": True}},
         "noise": {"source": "ChaCha20 keyed from OS entropy", "private": True, "lattice_bits": 20},
         "profile": list(zip(CURVE, profile(asked, CURVE), strict=True)),
         "versions": {"sfumato": "0.1.0"},
-        "samples": {
-            "count": len(images),
-            "has_logits": images.logits is not None,
-            "transfer": 0 if images.transfer is None else len(images.transfer),
-        },
+        "samples": {"count": len(images), "has_logits": images.logits is not None, **counts},
     }
     return Certificate(**{**values, **changes})
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from release.making import ACCOUNTANT, edit_certificate, make_certificate, make_images, renew_sums
+from release.making import ACCOUNTANT, PUBLIC_NETWORK, edit_certificate, make_certificate, make_images, renew_sums
 from sfumato import privacy
 from sfumato.errors import VerificationFailed
 from sfumato.privacy import (
@@ -90,7 +90,7 @@ def remembering(account: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]
 @pytest.fixture(scope="module")
 def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A release with everything that a certificate can state."""
-    images = make_images(count=6, logits=True, transfer=4)
+    images = make_images(count=6, logits=True, transfer=4, network=3)
     public = {
         "count": 60_000,
         "channels": 1,
@@ -98,6 +98,7 @@ def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "width": 8,
         "classes": images.classes,
         "public_data": "textures",
+        "public_network": PUBLIC_NETWORK,
     }
     settings = {"features": 100, "rate": 0.001, "deep": True, "form": "paper", "start": None}
     certificate = make_certificate(
@@ -106,7 +107,7 @@ def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
         public=public,
         method={"name": "dp-merf", "hyperparameters": settings},
         versions={"sfumato": "0.1.0", "dp-accounting": ACCOUNTANT.split()[-1]},
-        assumptions=[*statements.assumptions(public=True), statements.TOGETHER],
+        assumptions=[*statements.assumptions(public=True, network=True), statements.TOGETHER],
         profile=list(zip(CURVE, profile(MECHANISMS, CURVE), strict=True)),
     )
     return write_release(tmp_path_factory.mktemp("original") / "r", images, certificate)
@@ -170,7 +171,13 @@ def others(value: Any) -> Iterator[Any]:
         yield from (2 * int(value), int(value) + 1, 10**11)
     elif isinstance(value, str) or value is None:
         yield from (BOAST, "", "x" * 1900, "x" * 5000, "\u202egnirts", f"{value} {BOAST}.", f"{value}\n", 1, True)
-        yield from (statements.ALONE_BEFORE, statements.TOGETHER, *statements.NOISE_SOURCES, "PLD, dp-accounting 0.4.3")
+        yield from (
+            statements.ALONE_BEFORE,
+            statements.TOGETHER,
+            statements.NETWORK,
+            *statements.NOISE_SOURCES,
+            "PLD, dp-accounting 0.4.3",
+        )
     elif isinstance(value, dict):
         yield from ({**value, "note": BOAST}, {**value, "note": 1.0})
     else:
@@ -178,7 +185,7 @@ def others(value: Any) -> Iterator[Any]:
         yield from (value[:k] + value[k : k + 1] + value[k:] for k in range(len(value)))
         yield from (value[::-1], value[1:] + value[:1], [*value, BOAST], [*value, 1.0], [*value, [1.0, 1.0]])
         yield from ([*value, asked] for asked in UNNOTICED)
-        yield from ([*value, text] for text in (statements.ALONE_BEFORE, statements.TOGETHER))
+        yield from ([*value, text] for text in (statements.ALONE_BEFORE, statements.TOGETHER, statements.NETWORK))
 
 
 def edits(values: dict[str, Any], section: str) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -234,6 +241,7 @@ def test_edits_that_pass_are_among_them(original: Path, mine: Path) -> None:
         _with(values, ("mechanisms",), lambda at, key: _put(at, key, at[key][::-1])),
         _with(values, ("assumptions",), lambda at, key: _put(at, key, at[key][:-1])),
         _with(values, ("public", "count"), lambda at, key: _put(at, key, 30_000)),
+        _with(values, ("public", "public_network"), lambda at, key: _put(at, key, f"x{at[key]}")),
         _with(values, ("guarantee", "epsilon"), lambda at, key: _put(at, key, at[key] * (1 + 1e-8))),
     ):
         assert publish(mine, edited)
@@ -256,12 +264,12 @@ def test_a_stronger_promise_in_the_unit_fails(mine: Path) -> None:
 @pytest.mark.parametrize("old", [True, False])
 def test_the_words_of_older_releases_still_verify(old: bool, tmp_path: Path) -> None:
     images = make_images(count=6)
-    stated = statements.assumptions(public=False)
+    stated = statements.assumptions(public=False, network=False)
     if old:
         stated[stated.index(statements.ALONE)] = statements.ALONE_BEFORE
     folder = write_release(tmp_path / "r", images, make_certificate(images, assumptions=stated))
     assert verify(folder).ok, verify(folder).text()
-    assert verify(folder).facts["assumptions"] == statements.assumptions(public=False)
+    assert verify(folder).facts["assumptions"] == statements.assumptions(public=False, network=False)
 
 
 def test_another_version_of_the_accountant_may_differ_a_little(mine: Path) -> None:

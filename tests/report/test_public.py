@@ -36,7 +36,7 @@ HOSTILE = ("<script>alert(1)</script>", "a\"'&{{ 7*7 }}", "up\u202edown\nline", 
 
 
 def made(folder: Path, *, export: bool = False, **changes: Any) -> Path:
-    kinds = {name: changes.pop(name) for name in ("channels", "logits", "transfer") if name in changes}
+    kinds = {name: changes.pop(name) for name in ("channels", "logits", "transfer", "network") if name in changes}
     images = make_images(**kinds)
     return write_release(folder, images, make_certificate(images, **changes), export_folders=export)
 
@@ -226,7 +226,7 @@ def test_odd_numbers_break_nothing(extreme: dict[str, Any], tmp_path: Path) -> N
     assert "</html>" in text
 
 
-@pytest.mark.parametrize("kind", [{}, {"channels": 3}, {"logits": True}, {"transfer": 25}])
+@pytest.mark.parametrize("kind", [{}, {"channels": 3}, {"logits": True}, {"transfer": 25}, {"network": 9}])
 def test_the_pytorch_snippet_runs(kind: dict[str, Any], tmp_path: Path) -> None:
     release, images = made(tmp_path / "r", **kind), make_images(**kind)
     ran: dict[str, Any] = {}
@@ -265,10 +265,11 @@ def test_the_folder_snippet_reads_exported_pictures(tmp_path: Path, capsys: pyte
 
 @pytest.mark.skipif(importlib.util.find_spec("datasets") is None, reason="needs the package `datasets`")
 def test_the_datasets_snippet_runs(tmp_path: Path) -> None:
-    release, images = made(tmp_path / "r", logits=True, transfer=25), make_images(logits=True, transfer=25)
+    release, images = made(tmp_path / "r", logits=True, transfer=25, network=9), make_images(logits=True)
     script = snippet(page(release), "datasets", release) + (
         "\nimport json, numpy\n"
-        "print(json.dumps([len(train), label, name, numpy.asarray(image).tolist(), len(transfer), len(logits)]))\n"
+        "print(json.dumps([len(train), label, name, numpy.asarray(image).tolist()]\n"
+        "  + [len(transfer), len(network), len(logits)]))\n"
     )
     offline = {"HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path), "HF_DATASETS_CACHE": str(tmp_path / "cache")}
     done = subprocess.run(
@@ -281,7 +282,7 @@ def test_the_datasets_snippet_runs(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     label = int(images.labels[0])
-    assert json.loads(done.stdout) == [40, label, CLASSES[label], images.pixels[0, 0].tolist(), 25, 3]
+    assert json.loads(done.stdout) == [40, label, CLASSES[label], images.pixels[0, 0].tolist(), 25, 9, 3]
 
 
 def test_it_depends_on_the_bytes_of_the_release_alone(release: Path, tmp_path: Path) -> None:
@@ -374,7 +375,7 @@ def test_a_word_about_the_data_that_is_in_no_ledger_shows(tmp_path: Path, monkey
 
 def test_a_sentence_about_the_data_is_refused_and_not_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     original = run.assumptions_of
-    monkeypatch.setattr(run, "assumptions_of", lambda job: [*original(job), "The images have a mean of 17."])
+    monkeypatch.setattr(run, "assumptions_of", lambda *given: [*original(*given), "The images have a mean of 17."])
     with pytest.raises(UsageError, match="assumptions from the list of known ones") as refused:
         replayed_page(fixture.records(), Recording().recorder(), "dp-merf", tmp_path / "data")
     assert "17" not in refused.value.message()

@@ -28,7 +28,8 @@ def print_release(folder: Path, as_json: bool, *, resampled: bool = False) -> No
     if as_json:
         print_json({"release": str(folder), "lab": f"{folder}.lab", **guarantee.model_dump()})
         return
-    images = f"{samples.count} images" + (f" and {samples.transfer} for transfer" if samples.transfer else "")
+    further = {"transfer": samples.transfer, "the public network": samples.network}
+    images = f"{samples.count} images" + "".join(f" and {count} for {what}" for what, count in further.items() if count)
     if guarantee.level == "certified":
         claim = f"epsilon {guarantee.epsilon:.4g}, delta {guarantee.delta:g}"
         once = ", once together with the release that the answers are from" if resampled else ""

@@ -56,7 +56,8 @@ def near_duplicates(release: Release, real: Reference, *, seed: int = 0) -> tupl
     rank = max(1, math.ceil(QUANTILE * len(fresh)))
     usual = small_distances(fresh, train, axes, rank=rank).sort().values
     threshold = float(usual[rank - 1])
-    subsets = [images for images in (release.images, release.images.transfer) if images is not None]
+    released = (release.images, release.images.transfer, release.images.network)
+    subsets = [images for images in released if images is not None]
     # As many of each subset, because a large one must not hide copies in a small one.
     chosen = torch.cat([images.pixels[_some(torch.arange(len(images)), draw)] for images in subsets])
     ours = small_distances(chosen, train, axes, rank=SHOWN, below=threshold)

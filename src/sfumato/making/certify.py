@@ -3,26 +3,41 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable
 from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sfumato.errors import UsageError
+from sfumato.errors import UsageError, printable
 from sfumato.privacy import LATTICE_BITS, Ledger, Noise, epsilon_pld, epsilon_rdp, profile
 from sfumato.release import Certificate, NoiseSource, statements
+from sfumato.release.certificate import PUBLIC_NETWORK
 from sfumato.values import CertificateLevel, Images
 
 if TYPE_CHECKING:
+    from sfumato.contracts import Synthesizer
     from sfumato.making.release import Job, Task
 
 _VERSIONS = ("sfumato", "torch", "numpy", "scipy", "dp-accounting", "cryptography", "pillow", "pyarrow")
 
 
-def assumptions_of(job: Job) -> list[str]:
+def assumptions_of(job: Job, synthesizer: Synthesizer) -> list[str]:
     """What must be true outside of the mathematics."""
-    return statements.assumptions(public=job.public is not None)
+    return statements.assumptions(public=job.public is not None, network=network_of(synthesizer) is not None)
+
+
+def network_of(synthesizer: Synthesizer) -> str | None:
+    """The public network as a certificate can name it; else refused here, before any privacy is spent."""
+    named = synthesizer.public_network()
+    if named is not None and not re.fullmatch(PUBLIC_NETWORK, named):
+        raise UsageError(
+            "Expected the name of a public network (up to 100 letters, digits, dots, hyphens and underscores) and its "
+            f"checksum, as in 'lite0.safetensors, SHA-256 ...' with 64 hex digits; got {printable(named)!r}.",
+            fix="give the file of the network such a name",
+        )
+    return named
 
 
 def resampled(assumptions: Iterable[str]) -> list[str]:
@@ -44,7 +59,15 @@ def certify(
     curve = _curve(mechanisms, epsilon) if epsilon is not None else []
     level: CertificateLevel = "certified" if private else "not-private"
     settings = asdict(task.synthesizer)  # type: ignore[call-overload]
-    hyperparameters = {name: str(value) if isinstance(value, tuple) else value for name, value in settings.items()}
+    hyperparameters = {name: _written(name, value) for name, value in settings.items()}
+    network = network_of(task.synthesizer)
+    samples = _samples(images)
+    if bool(samples["network"]) != (network is not None):
+        raise UsageError(
+            f"Expected images for a public network exactly where the method names one; got {samples['network']} "
+            f"images and {'no network' if network is None else 'a network'}.",
+            fix="let the method's sampler and its public_network agree",
+        )
     return Certificate.model_validate(
         {
             "guarantee": {
@@ -58,25 +81,33 @@ def certify(
             },
             "budget": {"epsilon": task.budget.epsilon if private else None, "delta": delta},
             "mechanisms": [{"purpose": c.purpose, **c.mechanism.to_dict()} for c in ledger.charges],
-            "assumptions": _known(job, assumptions),
+            "assumptions": _known(assumptions, public=job.public is not None, network=network is not None),
             "public": {
                 **asdict(spec),
                 "classes": list(spec.classes),
                 "public_data": job.public and Path(job.public).name,
+                "public_network": network,
             },
             "method": {"name": job.method, "hyperparameters": hyperparameters},
             "noise": {"source": noise.source, "private": noise.private, "lattice_bits": LATTICE_BITS},
             "profile": curve,
             "versions": {name: version(name) for name in _VERSIONS},
-            "samples": _samples(images),
+            "samples": samples,
         }
     )
 
 
-def _known(job: Job, assumptions: Iterable[str]) -> list[str]:
+def _written(name: str, value: Any) -> Any:
+    """A hyperparameter for the certificate, which holds no paths: of the file of a network the name alone."""
+    if name == "network" and isinstance(value, str | Path):
+        return Path(value).name
+    return str(value) if isinstance(value, tuple) else value
+
+
+def _known(assumptions: Iterable[str], *, public: bool, network: bool) -> list[str]:
     """The assumptions, if they are the known ones; the schema's own message would repeat an unknown sentence."""
     stated = list(assumptions)
-    problem = statements.assumption_problem(stated, public=job.public is not None)
+    problem = statements.assumption_problem(stated, public=public, network=network)
     if problem is not None:
         raise UsageError(
             f"Expected a ledger with the assumptions of every release; {problem}.",
@@ -86,8 +117,9 @@ def _known(job: Job, assumptions: Iterable[str]) -> list[str]:
 
 
 def _samples(images: Images) -> dict[str, Any]:
-    transfer = 0 if images.transfer is None else len(images.transfer)
-    return {"count": len(images), "has_logits": images.logits is not None, "transfer": transfer}
+    further = {"transfer": images.transfer, "network": images.network}
+    counts = {name: 0 if subset is None else len(subset) for name, subset in further.items()}
+    return {"count": len(images), "has_logits": images.logits is not None, **counts}
 
 
 def _curve(mechanisms: list[Any], epsilon: float) -> list[tuple[float, float]]:

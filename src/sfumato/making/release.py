@@ -14,7 +14,7 @@ from sfumato import contracts, data
 from sfumato.contracts import DEFAULT_METHOD, Reading, Synthesizer
 from sfumato.errors import UsageError
 from sfumato.lab.folder import Lab
-from sfumato.making.certify import assumptions_of, certify
+from sfumato.making.certify import assumptions_of, certify, network_of
 from sfumato.making.shards import Shards, is_sharded, open_records, refuse_other_than_sums
 from sfumato.privacy import Budget, Ledger, Mechanism, Noise, PrivateImages, Tape, calibrate, epsilon_pld
 from sfumato.release import write_release
@@ -155,7 +155,7 @@ def make_release(
         lab.remember(_identity(job, task, public, source))
         ledger = Ledger(task.budget, lab.folder / "ledger.jsonl")
         try:
-            for statement in assumptions_of(job):
+            for statement in assumptions_of(job, task.synthesizer):
                 ledger.assume(statement)
             noise = noise or Noise()
             records = source.crew(job) if isinstance(source, Shards) else source
@@ -186,6 +186,8 @@ def _identity(job: Job, task: Task, public: Images | None, source: Source) -> di
         "public_images": fingerprint(public),
         "hyperparameters": asdict(task.synthesizer),  # type: ignore[call-overload]
     }
+    if (network := network_of(task.synthesizer)) is not None:  # left out where there is none, as in older runs
+        identity["public_network"] = network
     if isinstance(source, Shards):
         return {**identity, "shards": source.identity()}
     for name in SHARD_FIELDS:  # older versions, whose runs may be resumed, did not have them

@@ -14,7 +14,7 @@ from sfumato import contracts
 from sfumato.contracts import Reading, Synthesizer
 from sfumato.errors import DataError, UsageError, VerificationFailed
 from sfumato.lab.folder import Lab
-from sfumato.making.certify import certify, resampled
+from sfumato.making.certify import certify, network_of, resampled
 from sfumato.making.release import (
     SHARD_FIELDS,
     Job,
@@ -77,6 +77,7 @@ def resample_release(
     task = replace(original.task, synthesizer=_with_free(original.task, dict(settings)))
     job = replace(original.job, count=count or original.job.count, folders=folders)
     public = _public_again(original)
+    _refuse_other_network(original, task)
     _warn_of_other_versions(original.certificate.versions)
     with lab:
         note = {"release": str(original.folder), "answers": f"{original.folder}.lab", "settings": dict(settings)}
@@ -201,6 +202,17 @@ def _public_again(original: Original) -> Images | None:
             fix="put the old ones there again",
         )
     return public
+
+
+def _refuse_other_network(original: Original, task: Task) -> None:
+    """Another public network would give the answers another meaning, as other public images would."""
+    then, now = original.certificate.public.public_network, network_of(task.synthesizer)
+    if now != then:
+        raise DataError(
+            f"Expected the public network that the release was made with ({then or 'none'}), got {now or 'none'}.",
+            where=original.folder,
+            fix="put the file of that network in its place again, and leave the setting as it was",
+        )
 
 
 def _warn_of_other_versions(then: Mapping[str, str]) -> None:

@@ -20,7 +20,8 @@ _SIZES = ((10**3, "n<1K"), (10**4, "1K<n<10K"), (10**5, "10K<n<100K"), (10**6, "
 
 def render_card(certificate: Certificate, *, folders: bool) -> str:
     """README.md with the front matter that makes `datasets.load_dataset` open the folder as it is."""
-    images = certificate.samples.count + certificate.samples.transfer
+    samples = certificate.samples
+    images = samples.count + samples.transfer + samples.network
     sizes = (name for below, name in _SIZES if images < below)
     return _template().render(
         c=certificate, size_category=next(sizes, "n>10M"), folders=folders, mechanisms=_sentences(certificate)

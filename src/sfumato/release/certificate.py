@@ -35,6 +35,7 @@ Rounds = Annotated[int, Field(ge=1, le=10**8)]
 Noise = Annotated[float, Field(ge=0, le=1e8)] | None  # as much as can be drawn; zero or null: no guarantee
 _ACCOUNTANT = "PLD, dp-accounting "
 _VERSION = r"[0-9]{1,6}(\.[0-9]{1,6}){0,5}((a|b|rc|\.post|\.dev)[0-9]{1,6}){0,3}"  # a number and never a word
+PUBLIC_NETWORK: Final = r"^[A-Za-z0-9._-]{1,100}, SHA-256 [0-9a-f]{64}$"  # no path, and no sentence
 
 
 def _known(texts: Collection[str]) -> AfterValidator:
@@ -52,6 +53,10 @@ class _Closed(BaseModel):
     """Frozen, and an unknown field is an error, so that a certificate contains nothing unforeseen."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+def _without_empty(values: dict[str, Any], *names: str) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value or name not in names}
 
 
 class Guarantee(_Closed):
@@ -127,6 +132,12 @@ class PublicFacts(_Closed):
     width: Annotated[int, Field(ge=1, le=1 << 14)]
     classes: Annotated[tuple[Name, ...], Field(min_length=1, max_length=10_000)]
     public_data: Text | None
+    public_network: Annotated[Text, Field(pattern=PUBLIC_NETWORK)] | None = None  # name and checksum
+
+    @model_serializer(mode="wrap")
+    def _as_before_networks(self, plain: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave `public_network` out where there is none, so that older releases keep their one canonical form."""
+        return _without_empty(plain(self), "public_network")
 
 
 class Method(_Closed):
@@ -151,19 +162,17 @@ class NoiseSource(_Closed):
 
 
 class Samples(_Closed):
-    """How many synthetic images there are, whether each carries a teacher's logits, and how many are for transfer."""
+    """How many synthetic images there are, whether each carries a teacher's logits, and how many further ones."""
 
     count: Positive
     has_logits: bool
     transfer: Annotated[int, Field(ge=0, le=10**12)] = 0
+    network: Annotated[int, Field(ge=0, le=10**12)] = 0
 
     @model_serializer(mode="wrap")
-    def _as_before_transfer(self, plain: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave `transfer` out where it is zero, so that older releases keep their one canonical form."""
-        values: dict[str, Any] = plain(self)
-        if not self.transfer:
-            values.pop("transfer", None)
-        return values
+    def _as_before_further_images(self, plain: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave the further images out where there are none, so that older releases keep their one canonical form."""
+        return _without_empty(plain(self), "transfer", "network")
 
 
 class Certificate(_Closed):
@@ -187,12 +196,15 @@ class Certificate(_Closed):
 
     @model_validator(mode="after")
     def _statements_agree(self) -> Self:
-        problem = statements.assumption_problem(self.assumptions, public=self.public.public_data is not None)
+        public, network = (named is not None for named in (self.public.public_data, self.public.public_network))
+        problem = statements.assumption_problem(self.assumptions, public=public, network=network)
         if problem is not None:
             raise ValueError(problem)
         counted_by = self.guarantee.accounting_version
         if self.versions.get("dp-accounting", counted_by) != counted_by:
             raise ValueError("expected one version of dp-accounting in versions and in accountant, got two")
+        if network != (self.samples.network > 0):
+            raise ValueError("expected images for a public network exactly where one is named, got one of the two")
         return self
 
     @property

@@ -89,13 +89,13 @@ def check_table(folder: Path, certificate: Certificate) -> list[Check]:
     """The Parquet shards of each subset: columns and metadata, then every row."""
     samples = certificate.samples
     subsets = [Subset(layout.DATA, samples.count, samples.has_logits)]
-    there = any(name.startswith(f"{layout.TRANSFER}/") for name, _ in entries(folder))
-    if samples.transfer:
-        subsets.append(Subset(layout.TRANSFER, samples.transfer, True))
     checks: list[Check] = []
-    if there and not samples.transfer:
-        detail = f"there are files in {layout.TRANSFER}/, where the certificate states no such images"
-        checks.append(Check("transfer", False, detail))
+    for further in layout.FURTHER:
+        if count := getattr(samples, further):
+            subsets.append(Subset(further, count, True))
+        elif any(name.startswith(f"{further}/") for name, _ in entries(folder)):
+            detail = f"there are files in {further}/, where the certificate states no such images"
+            checks.append(Check(further, False, detail))
     for subset in subsets:
         table = _Table(folder, certificate, subset)
         checks.append(attempt(f"{subset.prefix}columns", partial(_columns, table)))

@@ -20,8 +20,10 @@ if TYPE_CHECKING:  # imported inside the functions that need them
     from numpy.typing import NDArray
 
 SUMS, CERTIFICATE, CARD, PREVIEW = "SHA256SUMS", "certificate.json", "README.md", "preview.png"
-DATA, TRANSFER = "data", "transfer"  # folders: the images of the classes, and further ones that carry logits
-_SHARD = re.compile(r"(data|transfer)/train-([0-9]{5})-of-([0-9]{5})\.parquet")
+DATA = "data"  # the folder with the images of the classes
+TRANSFER, NETWORK = "transfer", "network"  # folders with further images, which carry logits
+FURTHER = (TRANSFER, NETWORK)  # also the names of their fields in `values.Images` and in `Samples`
+_SHARD = re.compile(r"(data|transfer|network)/train-([0-9]{5})-of-([0-9]{5})\.parquet")
 _EXPORT = re.compile(r"images/[A-Za-z0-9][A-Za-z0-9._-]{0,80}/[0-9]{6,12}\.png")
 _SIGNATURE = b"\x89PNG\r\n\x1a\n"
 _CHUNKS = (b"IHDR", b"IDAT", b"IEND")

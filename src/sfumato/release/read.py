@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from math import prod
 from pathlib import Path
+from typing import Any
 
 from sfumato.errors import UsageError, VerificationFailed
 from sfumato.release import layout
@@ -32,10 +33,11 @@ def read_release(folder: Path | str) -> Release:
     certificate = read_certificate(path)
     samples = certificate.samples
     images = _images(path, certificate, layout.DATA, samples.count, soft=samples.has_logits)
-    if samples.transfer:
-        further = _images(path, certificate, layout.TRANSFER, samples.transfer, soft=True)
-        images = replace(images, transfer=further)
-    return Release(path, certificate.model_dump(mode="json"), images)
+    further: dict[str, Any] = {}
+    for subset in layout.FURTHER:
+        if count := getattr(samples, subset):
+            further[subset] = _images(path, certificate, subset, count, soft=True)
+    return Release(path, certificate.model_dump(mode="json"), replace(images, **further))
 
 
 def _images(path: Path, certificate: Certificate, subset: str, count: int, *, soft: bool) -> Images:

@@ -23,6 +23,7 @@ ALONE_BEFORE = (  # as it stands in ledgers and certificates from before resampl
     "No other release was made from the same data; the epsilons and deltas of several releases add up."
 )
 PUBLIC = "The public images contain none of the private records."
+NETWORK = "The public network was trained on none of the private records."
 TOGETHER = (
     "This release was resampled from the noisy answers of an earlier one: it and all others that were made from the "
     "same answers cost this epsilon and delta once, together."
@@ -36,17 +37,17 @@ NOISE_SOURCES: Mapping[str, bool] = MappingProxyType(  # whether nobody can draw
 LATTICE_BITS = 20
 
 
-def assumptions(*, public: bool) -> list[str]:
-    """What every guarantee rests on, with or without public images."""
-    return [KNOWN, PERSON, SETTINGS, ALONE, *([PUBLIC] if public else [])]
+def assumptions(*, public: bool, network: bool) -> list[str]:
+    """What every guarantee rests on, with or without public images and a public network."""
+    return [KNOWN, PERSON, SETTINGS, ALONE, *([PUBLIC] if public else []), *([NETWORK] if network else [])]
 
 
-def assumption_problem(stated: Sequence[str], *, public: bool) -> str | None:
+def assumption_problem(stated: Sequence[str], *, public: bool, network: bool) -> str | None:
     """What is wrong with a list of assumptions; the sentences are not repeated, for they may hold private things."""
-    needed = set(assumptions(public=public))
+    needed = set(assumptions(public=public, network=network))
     if ALONE_BEFORE in stated:
         needed.discard(ALONE)
-    if unknown := set(stated) - {*assumptions(public=True), ALONE_BEFORE, TOGETHER}:
+    if unknown := set(stated) - {*assumptions(public=True, network=True), ALONE_BEFORE, TOGETHER}:
         return f"expected assumptions from the list of known ones, got {len(unknown)} other"
     if len(set(stated)) < len(stated):
         return "expected each assumption once, got one of them twice"
@@ -54,4 +55,6 @@ def assumption_problem(stated: Sequence[str], *, public: bool) -> str | None:
         return f"expected every assumption that the guarantee rests on, got {len(needed - set(stated))} too few"
     if PUBLIC in stated and not public:
         return "expected no assumption about public images, because none are named, got one"
+    if NETWORK in stated and not network:
+        return "expected no assumption about a public network, because none is named, got one"
     return None

@@ -54,5 +54,8 @@ def _facts(certificate: Certificate, claim: Claim, holds: bool) -> dict[str, Any
         "unit": statements.UNIT,
         "images": certificate.samples.count,
         "images_for_transfer": certificate.samples.transfer,
-        "assumptions": statements.assumptions(public=certificate.public.public_data is not None),
+        "images_for_network": certificate.samples.network,
+        "assumptions": statements.assumptions(
+            public=certificate.public.public_data is not None, network=certificate.public.public_network is not None
+        ),
     }

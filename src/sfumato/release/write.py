@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from sfumato.values import Images
 
 SHARD_BYTES = 256 << 20  # of pixels before compression
+_WHAT = {layout.TRANSFER: "images for transfer", layout.NETWORK: "images for the public network"}
 
 
 class _Table(NamedTuple):
@@ -77,13 +78,14 @@ def _refuse_existing(target: Path) -> None:
 def _tables(images: Images, certificate: Certificate) -> dict[str, _Table]:
     """The images of each subset as arrays, after they were compared with what the certificate says of them."""
     samples = certificate.samples
-    further = images.transfer
     tables = {layout.DATA: _table(images, certificate, samples.count, soft=samples.has_logits, what="images")}
-    if samples.transfer or further is not None:
-        what = "images for transfer"
-        if further is None:
-            raise UsageError(f"Expected {samples.transfer} {what} as in the certificate, got none.")
-        tables[layout.TRANSFER] = _table(further, certificate, samples.transfer, soft=True, what=what)
+    for subset in layout.FURTHER:
+        count: int = getattr(samples, subset)
+        further: Images | None = getattr(images, subset)
+        if further is not None:
+            tables[subset] = _table(further, certificate, count, soft=True, what=_WHAT[subset])
+        elif count:
+            raise UsageError(f"Expected {count} {_WHAT[subset]} as in the certificate, got none.")
     return tables
 
 
