@@ -68,6 +68,7 @@ class Images:
     transfer: Images | None = None  # further images, with logits, to train students on and not to look at
     # further images, with logits of a teacher that sees through a public network, for students that use it
     network: Images | None = None
+    seen_through: str | None = None  # the public network whose teacher gave the logits, as a certificate names it
 
     def __len__(self) -> int:
         return int(self.labels.shape[0])
@@ -79,7 +80,7 @@ class Images:
     def rows(self, rows: Tensor) -> Images:
         """Some of the images, by number or by a mask; further images are not among them."""
         soft = None if self.logits is None else self.logits[rows]
-        return Images(self.pixels[rows], self.labels[rows], self.classes, soft)
+        return Images(self.pixels[rows], self.labels[rows], self.classes, soft, seen_through=self.seen_through)
 
 
 @dataclass(frozen=True, slots=True)

@@ -73,7 +73,8 @@ def _images(path: Path, certificate: Certificate, subset: str, count: int, *, so
             fix="run `sfumato verify` to see all problems",
         ) from error
     kept = torch.from_numpy(logits) if soft else None
-    return Images(torch.from_numpy(pixels), torch.from_numpy(labels), public.classes, kept)
+    seen_through = public.public_network if subset == layout.NETWORK else None
+    return Images(torch.from_numpy(pixels), torch.from_numpy(labels), public.classes, kept, seen_through=seen_through)
 
 
 def _refuse_impossible(shards: Sequence[Path], count: int, pixel_bytes: int) -> None:
