@@ -21,7 +21,7 @@ from PIL import Image
 from scipy.stats import norm
 
 import sfumato
-from release.making import CLASSES, OPEN, edit_certificate, make_certificate, make_images, renew_sums
+from release.making import CLASSES, OPEN, PUBLIC_NETWORK, edit_certificate, make_certificate, make_images, renew_sums
 from sfumato.auditing import fixture
 from sfumato.contracts import Reading
 from sfumato.errors import EnvironmentProblem, SfumatoError, UsageError, VerificationFailed
@@ -224,6 +224,14 @@ def test_odd_numbers_break_nothing(extreme: dict[str, Any], tmp_path: Path) -> N
     text = page(made(tmp_path / "r", **extreme))
     assert not re.search(r'"-?(inf|nan)', text)
     assert "</html>" in text
+
+
+def test_it_names_the_public_network_and_what_is_assumed_of_it(release: Path, tmp_path: Path) -> None:
+    text = words(page(made(tmp_path / "r", network=9)))
+    assert "9 further images in network/ are for training a model that uses a public network" in text
+    assert text.count(PUBLIC_NETWORK) == 2
+    assert statements.NETWORK in text
+    assert "public network" not in words(page(release, tmp_path / "without.html")).lower()
 
 
 @pytest.mark.parametrize("kind", [{}, {"channels": 3}, {"logits": True}, {"transfer": 25}, {"network": 9}])

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from torch.nn.functional import one_hot
 
 from release.making import CLASSES, OPEN, make_certificate, make_images
 from sfumato.privacy import GaussianSum, profile
@@ -42,7 +43,8 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     asked, grid = tuple(GaussianSum(noise_multiplier=9.0) for _ in range(4)), [0.0, 0.25, 0.5, 1.0]
     plain, purposes = make_images(transfer=25), ("tones", "means", "y" * 300, "z")
     classes = (*CLASSES, "w" * 200, *(f"class {k}" for k in range(30)))
-    full = Images(plain.pixels, plain.labels, classes)
+    soft = Images(plain.pixels[:9], plain.labels[:9], classes, one_hot(plain.labels[:9], len(classes)).float())
+    full = Images(plain.pixels, plain.labels, classes, network=soft)
     public = {
         "count": 60_000,
         "channels": 1,
@@ -50,6 +52,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         "width": 8,
         "classes": classes,
         "public_data": "long " * 60 + "x" * 900,
+        "public_network": f"{'n' * 100}, SHA-256 {'0' * 64}",
     }
     certificate = make_certificate(
         full,

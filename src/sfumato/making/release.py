@@ -80,6 +80,7 @@ def task_of(job: Job, source: Source) -> Task:
     if synthesizer.public_images == "unused" and job.public is not None:
         raise UsageError(f"{job.method} makes no use of public images.", fix="leave --public out")
     check_count(job.count)
+    network_of(synthesizer)  # refuses what a certificate could not name
     if is_sharded(job):
         refuse_other_than_sums(synthesizer, spec, job.method)
     if job.public is not None:
