@@ -2,7 +2,7 @@
 
 The budget pays for two things. About a third pays for noisy sums: means and second moments of the images in a compact
 public basis (the image code), from which a mixture of Gaussians is fitted to each class. The rest pays for a teacher,
-a linear classifier on fixed features, trained by DP-SGD: scattering of grey images, patches of colour images.
+a linear classifier on fixed features, trained by DP-SGD: scattering of grey images, patches and scattering in colour.
 
 With a public network (`network`) a second teacher is trained on its features, for students that have the network too.
 
@@ -25,7 +25,8 @@ from torch.nn import functional as F
 from sfumato.contracts import Sampler, Synthesizer
 from sfumato.errors import expect_within
 from sfumato.networks.linear_teacher import Features, LinearHead, LinearTeacher, WhitenedFeatures
-from sfumato.networks.patches import SMALLEST, PatchFeatures
+from sfumato.networks.patches import SMALLEST
+from sfumato.networks.photograph_features import PhotographFeatures
 from sfumato.networks.public_network import certified_name, public_features
 from sfumato.networks.scattering import ScatteringFeatures
 from sfumato.privacy import Budget, Descent, GaussianSum, PrivateImages, Query, descend
@@ -287,10 +288,10 @@ class Sfumato(Synthesizer):
         return LinearTeacher(features, head)
 
 
-def _fixed_features(spec: Spec) -> PatchFeatures | ScatteringFeatures:
-    """Patches of colour images, scattering of grey ones: each was the better one on hold-outs of public data sets."""
+def _fixed_features(spec: Spec) -> Features:
+    """Those that were the best on hold-outs of public data sets, grey and in colour."""
     if spec.channels == 3 and min(spec.height, spec.width) >= SMALLEST:
-        return PatchFeatures(*spec.shape)
+        return PhotographFeatures(*spec.shape)
     return ScatteringFeatures(*spec.shape)
 
 
