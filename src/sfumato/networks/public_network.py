@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import hashlib
 import io
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import cast
+from typing import Any, Self, cast
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor, fx, nn
 from torch.nn import functional as F
 
-from sfumato.errors import DataError, UsageError
-from sfumato.networks.efficientnet_lite0 import LITE0_SHA256, lite0
+from sfumato.errors import DataError, UsageError, printable
+from sfumato.networks.efficientnet_lite0 import LITE0_SHA256, expect_lite0, lite0
 
 LITE0 = "efficientnet-lite0"
 LITE0_SIDES = (64, 96)  # pixels that it sees of small images, and of those beyond forty pixels
@@ -24,12 +27,13 @@ LITE0_ROWS = (3, 5, 7)  # rows of blocks whose maps are used: edges, parts, and 
 CELLS = 2  # the side of the grid over which maps are averaged
 EXPORTED = ".pt2"  # how files of `torch.export.save` end
 CACHE = Path("~/.cache/sfumato")
+CHUNK = 64  # images at a time: the maps of more would fill memory
 
 
 class NetworkFeatures(nn.Module):
     """Features of an image and its mirror image by a public network, of unit length: (b, c, h, w) -> (b, d, 1, 1)."""
 
-    def __init__(self, network: nn.Module, shape: tuple[int, int, int]) -> None:
+    def __init__(self, network: nn.Module, shape: Sequence[int]) -> None:
         super().__init__()
         self.network = network
         with torch.no_grad():
@@ -37,7 +41,8 @@ class NetworkFeatures(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         colour = images.expand(-1, 3, -1, -1)
-        made: Tensor = self.network(colour) + self.network(colour.flip(3))
+        parts = torch.split(colour, CHUNK)
+        made = torch.cat([self.network(part) + self.network(part.flip(3)) for part in parts])
         unit: Tensor = made / torch.linalg.vector_norm(made, dim=1, keepdim=True).clamp(min=1e-6)
         return unit[:, :, None, None]
 
@@ -57,18 +62,37 @@ class Lite0Maps(nn.Module):
         return torch.cat([F.normalize(row, dim=1) for row in pooled], dim=1)
 
 
-def public_features(network: str, shape: tuple[int, int, int]) -> NetworkFeatures:
+class ExportedNetwork(nn.Module):
+    """A network that was exported; it has one mode alone, that of its export."""
+
+    def __init__(self, program: torch.export.ExportedProgram) -> None:
+        super().__init__()
+        network: fx.GraphModule = program.module()
+        for node in network.graph.nodes:
+            if node.target is torch.ops.aten.sym_size.int:
+                node.target = _side  # vmap, which private records are mapped by, does not know the operator
+        network.recompile()
+        self.network = network.requires_grad_(False)
+
+    def forward(self, images: Tensor) -> Tensor:
+        return cast(Tensor, self.network(images))
+
+    def train(self, mode: bool = True) -> Self:
+        return self  # an exported module raises an error when it is asked for a mode
+
+
+def public_features(network: str, shape: Sequence[int]) -> NetworkFeatures:
     """The features by a network: "efficientnet-lite0", or the path of a file that `torch.export.save` wrote."""
     made = Lite0Maps() if network == LITE0 else _exported(_file(network), shape)
     return NetworkFeatures(made, shape)
 
 
-def named_features(name: str, shape: tuple[int, int, int]) -> NetworkFeatures:
+def named_features(name: str, shape: Sequence[int]) -> NetworkFeatures:
     """The features by the network that a certificate names; another network of that name is refused."""
     network = name.partition(",")[0]
     if (got := certified_name(network)) != name:
         raise DataError(
-            f"Expected the public network {_short(name)}, got {_short(got)}.",
+            f"Expected the public network {_short(name)}, got another ({_short(got)}).",
             fix="get the network from the publisher of the release",
         )
     return public_features(network, shape)
@@ -77,6 +101,7 @@ def named_features(name: str, shape: tuple[int, int, int]) -> NetworkFeatures:
 def certified_name(network: str) -> str:
     """Name and checksum of a network, as a certificate states them; raises where there is no such network."""
     if network == LITE0:
+        expect_lite0()
         return f"{LITE0}, SHA-256 {LITE0_SHA256}"
     file = _file(network)
     return f"{file.name}, SHA-256 {hashlib.sha256(file.read_bytes()).hexdigest()}"
@@ -98,23 +123,78 @@ def _file(network: str) -> Path:
     )
 
 
-def _exported(path: Path, shape: tuple[int, int, int]) -> nn.Module:
-    """A user's own network; it takes (b, 3, h, w) in [0, 1] and gives (b, d)."""
+def _exported(path: Path, shape: Sequence[int]) -> nn.Module:
+    """A user's own network; it takes (b, 3, h, w) in [0, 1] and gives (b, d).
+
+    The file is a program, and loading it can run anything: whoever names it trusts its author.
+    """
     try:
-        program = torch.export.load(io.BytesIO(path.read_bytes()))
-        network = cast(nn.Module, program.module())
-        with torch.no_grad():
-            made = network(torch.zeros(2, 3, *shape[1:]))
+        with _silent_loader():
+            network = ExportedNetwork(torch.export.load(io.BytesIO(path.read_bytes())))
     except Exception as error:  # a file that anyone may have written can make the loader raise anything
         raise DataError(
-            f"Expected a network that takes images (b, 3, {shape[1]}, {shape[2]}), got: {error}.",
+            f"Expected a network that torch.export.save wrote, got a file that is none ({_first_line(error)}).",
             where=path,
-            fix="export it with torch.export.export and a dynamic batch size, for images of this size",
+            fix="write it with torch.export.save",
         ) from error
-    if not isinstance(made, Tensor) or made.ndim != 2 or not made.isfinite().all():
-        raise DataError(
-            "Expected a network that gives one row of finite features (b, d) for each image, got something else.",
-            where=path,
-            fix="export a network that does",
-        )
+    _check_network(network, path, shape)
     return network
+
+
+def _check_network(network: nn.Module, path: Path, shape: Sequence[int]) -> None:
+    """Refuse a network that cannot be used, before any privacy is spent on what it sees."""
+    images = torch.rand(3, 3, *shape[1:], generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        try:
+            made: Any = [network(images[:count]) for count in (1, 2, 3)][-1]
+        except Exception as error:
+            raise DataError(
+                f"Expected a network that takes any number of images (b, 3, {shape[1]}, {shape[2]}), "
+                f"got: {_first_line(error)}.",
+                where=path,
+                fix="export it with torch.export.export and a dynamic batch size, for images of this size",
+            ) from error
+        got = f"{made.dtype} {tuple(made.shape)}" if isinstance(made, Tensor) else type(made).__name__
+        if not isinstance(made, Tensor) or made.dtype != torch.float32 or made.ndim != 2 or len(made) != len(images):
+            raise DataError(
+                f"Expected a network that gives torch.float32 (3, d) for 3 images, got {got}.",
+                where=path,
+                fix="export a network that gives one row of features for each image",
+            )
+        if not made.isfinite().all():
+            raise DataError(
+                "Expected a network that gives finite features, got others.", where=path, fix="export one that does"
+            )
+        try:
+            alone = torch.func.vmap(lambda image: network(image[None])[0])(images)
+        except Exception as error:
+            raise DataError(
+                f"Expected a network that torch.func.vmap can map over images, got: {_first_line(error)}.",
+                where=path,
+                fix="call eval() on the network before torch.export.export, and use operators that vmap knows",
+            ) from error
+    if not torch.allclose(alone, made, rtol=1e-2, atol=1e-3 * float(made.abs().max())):
+        raise DataError(
+            "Expected a network that gives an image the same features alone and among others, got different ones.",
+            where=path,
+            fix="call eval() on the network before torch.export.export",
+        )
+
+
+def _side(images: Tensor, dim: int) -> int:
+    return images.shape[dim]
+
+
+def _first_line(error: Exception) -> str:
+    return printable((str(error).splitlines() or [""])[0][:200].rstrip(" .") or type(error).__name__)
+
+
+@contextmanager
+def _silent_loader() -> Iterator[None]:
+    """The loader logs a traceback of what it raises as well; one sentence is enough."""
+    logger = logging.getLogger("torch.export")
+    before, logger.disabled = logger.disabled, True
+    try:
+        yield
+    finally:
+        logger.disabled = before
