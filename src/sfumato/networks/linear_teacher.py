@@ -50,7 +50,8 @@ class WhitenedFeatures(nn.Module):
         self.register_buffer("mean", mean)
         self.register_buffer("axes", axes)  # (d, r)
         self.register_buffer("excess", 1 - (floor / (values + floor)).sqrt())
-        self.median = float(_lengths(self._even(maps)).median().clamp(min=1e-6)) if affine else None
+        # Private features are kept in half precision, which holds no number beyond 65,504.
+        self.median = float(_lengths(self._even(maps)).median().clamp(min=1e-3)) if affine else None
 
     def forward(self, images: Tensor) -> Tensor:  # (b, c, h, w) in [0, 1] -> (b, *shape)
         even = self._even(self.features(images).flatten(1))
@@ -63,7 +64,8 @@ class WhitenedFeatures(nn.Module):
 
 
 def _lengths(rows: Tensor) -> Tensor:
-    return torch.linalg.vector_norm(rows, dim=1, keepdim=True)
+    lengths: Tensor = torch.linalg.vector_norm(rows, dim=1, keepdim=True)
+    return lengths
 
 
 def _principal_axes(rows: Tensor) -> tuple[Tensor, Tensor]:

@@ -19,7 +19,7 @@ POOL = 2  # scattering maps are averaged over squares of this side
 
 
 class PhotographFeatures(nn.Module):
-    """Both kinds of features, of unit length; an image and its mirror image count as one: (b, c, h, w) -> (b, d, 1, 1)."""
+    """Both kinds of features, of unit length, equal for an image and its mirror image: (b, c, h, w) -> (b, d, 1, 1)."""
 
     def __init__(self, channels: int, height: int, width: int) -> None:
         super().__init__()

@@ -68,4 +68,5 @@ def _targets(images: Images) -> Tensor:
 
 
 def _solve(gram: Tensor, products: Tensor, penalty: Tensor) -> Tensor:
-    return torch.linalg.solve(gram + penalty * torch.eye(len(gram), dtype=gram.dtype), products)
+    weights: Tensor = torch.linalg.solve(gram + penalty * torch.eye(len(gram), dtype=gram.dtype), products)
+    return weights
