@@ -12,7 +12,7 @@ from sfumato.errors import DataError, UsageError, printable
 from sfumato.judging.reference import reference_for
 from sfumato.lab.folder import NOTICE, Lab
 from sfumato.networks import classifiers
-from sfumato.networks.public_network import named_features
+from sfumato.networks.public_network import NetworkFeatures, named_features
 from sfumato.release import read_release
 from sfumato.statistics.panels import accuracy, comparable, set_aside, student_logits
 from sfumato.training.linear_student import fit_linear_student
@@ -50,7 +50,7 @@ def train_student(
     if not 1 <= seeds <= MOST_SEEDS:
         raise UsageError(f"Expected 1 to {MOST_SEEDS} seeds, got {seeds}.", fix="give a number in this range, or none")
     release = read_release(Path(folder))
-    settings: Schedule | None = None
+    settings: Schedule | NetworkFeatures
     if arch == FEATURES:
         if schedule != "short" or (loss, subset, temperature) != (None, None, None):
             raise UsageError(
@@ -58,6 +58,7 @@ def train_student(
                 fix="leave them out: it is fitted by least squares",
             )
         training, kept = _split(_network_images(release))
+        settings = named_features(training.seen_through or "", training.pixels.shape[1:])
     else:
         training, kept = _split(training_images(release.images, loss, subset))
         # Training on logits, or on the labels of both subsets together, needs many small steps.
@@ -72,7 +73,7 @@ def train_student(
     asked: dict[str, str] = {"schedule": schedule, "subset": subset or "by default"}
     score = _score(settings, training, kept, reference, tuple(range(seeds)), asked)
     with lab:
-        how = "least squares" if settings is None else asdict(settings)
+        how = asdict(settings) if isinstance(settings, Schedule) else "least squares"
         document = {"notice": NOTICE.splitlines()[0], "score": asdict(score), "schedule": how}
         lab.write(f"student-{arch}.json", json.dumps(document, indent=2, default=str) + "\n")
         lab.write(TABLE, _table(lab.folder / TABLE, score))
@@ -129,20 +130,19 @@ def _network_images(release: Release) -> Images:
 
 
 def _score(
-    settings: Schedule | None,
+    settings: Schedule | NetworkFeatures,
     training: Images,
     kept: Images,
     real: Reference,
     seeds: tuple[int, ...],
     asked: dict[str, str],
 ) -> Score:
-    """The score of students that are trained by a schedule, or of the one that is fitted without one."""
+    """The score of students that are trained by a schedule, or of the one that is fitted to features."""
     held_out = comparable(training, real)
     tests = (held_out.pixels, kept.pixels)
-    if settings is None:
+    if isinstance(settings, NetworkFeatures):
         arch, loss, epochs, seeds = FEATURES, "least squares", 1.0, (0,)
-        features = named_features(training.seen_through or "", tuple(training.pixels.shape[1:]))
-        student = fit_linear_student(training, features, what="student")
+        student = fit_linear_student(training, settings, what="student")
         on_real, on_kept = ([outputs(student, pixels)] for pixels in tests)
     else:
         arch, loss, epochs = settings.arch, settings.loss_for(training), settings.epochs(training)

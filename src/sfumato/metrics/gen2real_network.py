@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from sfumato.contracts import Metric
-from sfumato.errors import NotApplicable
+from sfumato.errors import NotApplicable, SfumatoError
 from sfumato.networks.public_network import named_features
 from sfumato.statistics import panels
 from sfumato.training.linear_student import fit_linear_student
@@ -26,7 +26,10 @@ class Gen2RealNetwork(Metric):
             raise NotApplicable("Expected a release with logits for a public network, got none.")
         images, name = synthetic.network, synthetic.network.seen_through
         held_out = panels.comparable(images, real)
-        features = named_features(name, tuple(images.pixels.shape[1:]))
+        try:
+            features = named_features(name, images.pixels.shape[1:])
+        except SfumatoError as problem:  # a judge without the network still has the other metrics of the panel
+            raise NotApplicable(problem.what, where=problem.where, fix=problem.fix) from problem
         student = fit_linear_student(images, features, what="gen2real through the public network")
         details = {"network": name, "test_split": real.test is not None, "trained_on": "the images in network/"}
         return panels.accuracy(
