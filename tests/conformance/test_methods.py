@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import torch
 
+from networks.exported import export, seeded
 from sfumato import contracts
 from sfumato.contracts import Reading, Synthesizer
 from sfumato.errors import SfumatoError
@@ -142,11 +143,22 @@ def test_a_plan_reads_no_pixel(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", METHODS)
 def test_the_sampler_holds_no_handle_and_works_after_close(name: str) -> None:
+    expect_no_handle(name, dict(quick(name)))
+
+
+def test_nor_does_one_whose_teacher_sees_through_a_public_network(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sfumato.methods.sfumato.LEAST_NETWORK_IMAGES", 100)
+    expect_no_handle("sfumato", {**dict(quick("sfumato")), "network": str(export(tmp_path / "net.pt2", seeded()))})
+
+
+def expect_no_handle(name: str, settings: dict[str, str]) -> None:
     pixels, labels = shapes()
     source, budget = ToySource(pixels, labels, CLASSES), Budget(1.0, 1e-5)
     method = contracts.find("methods", name).for_task(source.spec, budget)
     private = PrivateImages.seal(source, Ledger(budget))
-    sampler = with_settings(method, dict(quick(name))).fit(private, public_images() if wants_public(name) else None)
+    sampler = with_settings(method, settings).fit(private, public_images() if wants_public(name) else None)
     private.close()
     images = sampler(torch.tensor([0, 1, 2, 2]))
     assert images.pixels.shape == (4, 1, 8, 8)
@@ -195,16 +207,16 @@ def neighbours(pixels: np.ndarray, labels: np.ndarray) -> dict[str, tuple[np.nda
     }
 
 
-def replay_problems(name: str, tmp_path: Path, kinds: Sequence[str]) -> list[str]:
+def replay_problems(name: str, tmp_path: Path, kinds: Sequence[str], **changed: object) -> list[str]:
     """Record one run, then replay it on neighbours: what else may differ? Nothing."""
     recording, problems = Recording(), []
     noise, tape = recording.recorder()
-    made = make_release(job(tmp_path, name, *shapes()), tmp_path / "recorded", noise=noise, tape=tape)
+    made = make_release(job(tmp_path, name, *shapes(), **changed), tmp_path / "recorded", noise=noise, tape=tape)
     assert recording.answers, "nothing was asked"
     for kind in kinds:
         noise, tape = recording.player()
         records = neighbours(*shapes())[kind]
-        again = make_release(job(tmp_path, name, *records), tmp_path / kind, noise=noise, tape=tape)
+        again = make_release(job(tmp_path, name, *records, **changed), tmp_path / kind, noise=noise, tape=tape)
         found = [v for v in recording.violations if kind != SEVERAL or v.startswith("control flow")]
         problems += [f"{kind}: {violation}" for violation in found]
         recording.violations.clear()
@@ -217,6 +229,16 @@ def replay_problems(name: str, tmp_path: Path, kinds: Sequence[str]) -> list[str
 def test_record_and_replay_on_neighbours(name: str, tmp_path: Path) -> None:
     kinds = ("a white outlier", "the only one of its class", SEVERAL)
     assert replay_problems(name, tmp_path, kinds) == []
+
+
+def test_record_and_replay_with_a_teacher_that_sees_through_a_public_network(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sfumato.methods.sfumato.LEAST_NETWORK_IMAGES", 100)
+    settings = (*quick("sfumato"), ("network", str(export(tmp_path / "net.pt2", seeded()))))
+    kinds = ("a white outlier", "a black record", "the only one of its class", SEVERAL)
+    assert replay_problems("sfumato", tmp_path, kinds, settings=settings) == []
+    assert (tmp_path / "recorded" / "network").is_dir()
 
 
 @pytest.mark.slow

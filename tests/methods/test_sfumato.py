@@ -11,7 +11,7 @@ import torch
 
 from sfumato.errors import UsageError
 from sfumato.methods.sfumato import Sfumato, TeacherFilteredSampler
-from sfumato.networks.patches import PatchFeatures
+from sfumato.networks.photograph_features import PhotographFeatures
 from sfumato.networks.scattering import ScatteringFeatures
 from sfumato.privacy import Budget
 from sfumato.values import Images, Spec
@@ -159,7 +159,7 @@ def coloured_stripes(count: int, seed: int) -> ToySource:
 
 def test_a_teacher_of_colour_images_learns_patterns_that_no_mean_shows() -> None:
     sampler = fitted_sfumato(coloured_stripes(600, seed=0))
-    assert isinstance(sampler.teacher.features.features, PatchFeatures)
+    assert isinstance(sampler.teacher.features.features, PhotographFeatures)
     fresh = coloured_stripes(200, seed=1)
     right = sampler.teacher(torch.from_numpy(fresh.pixels)).argmax(1) == torch.from_numpy(fresh.labels)
     assert right.float().mean() > 0.9

@@ -25,6 +25,14 @@ class Tiny(nn.Module):
         return maps.reshape(images.shape[0], -1)
 
 
+class AmongOthers(Tiny):
+    """Features that depend on the other images of a batch, which no private records may be seen through."""
+
+    def forward(self, images: Tensor) -> Tensor:
+        made = super().forward(images)
+        return made - made.mean(0)
+
+
 def seeded(kind: type[nn.Module] = Tiny, *, seed: int = 0) -> nn.Module:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from networks.exported import DIMENSIONS, Tiny, export, name_of, seeded
+from networks.exported import DIMENSIONS, AmongOthers, Tiny, export, name_of, seeded
 from sfumato.errors import DataError, EnvironmentProblem, SfumatoError, UsageError
 from sfumato.networks import efficientnet_lite0, public_network
 from sfumato.networks.efficientnet_lite0 import LITE0_SHA256, PACKAGE
@@ -195,12 +195,6 @@ class Double(Tiny):
 class Infinite(Tiny):
     def forward(self, images: Tensor) -> Tensor:
         return super().forward(images) / 0
-
-
-class AmongOthers(Tiny):
-    def forward(self, images: Tensor) -> Tensor:
-        made = super().forward(images)
-        return made - made.mean(0)
 
 
 class Dropping(Tiny):

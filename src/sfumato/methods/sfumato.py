@@ -62,7 +62,8 @@ COMPONENT_COUNT_SHARE = 0.08  # of a row's squared norm, spent on the size of it
 WHITENING_IMAGES = 2_000  # sampled images from which the whitening of the features is estimated
 CHUNK = 500  # images sampled and labelled at a time
 NETWORK_CHUNK = 64  # images at a time through a public network
-NETWORK_RATIO, LEAST_NETWORK_IMAGES = 3, 4_000  # images for each feature of the public network; a student needs more than 1
+NETWORK_RATIO = 3  # images for each feature of the public network; a student needs more than 1
+LEAST_NETWORK_IMAGES = 4_000
 NO_NETWORK = "none"
 
 _Row = Callable[[Tensor, Tensor], Tensor]  # an image code and its label to a row
@@ -177,14 +178,16 @@ class Sfumato(Synthesizer):
 
     def fit(self, private: PrivateImages, public: Images | None) -> Sampler:
         spec = private.spec
-        questions = dict(zip([*self._shares(), "teacher", "network teacher"], private.ledger.calibrate(*self.plan(spec))))
+        # A network that cannot be used is refused here, before anything is charged.
+        seen = None if self.network == NO_NETWORK else public_features(self.network, spec.shape)
+        names = [*self._shares(), "teacher", *(["network teacher"] if seen else [])]
+        questions = dict(zip(names, private.ledger.calibrate(*self.plan(spec)), strict=True))
         code = _choose_code(private, questions["tones"])
         mixtures = self._fit_mixtures(private, questions, code)
         sampler = MixtureSampler(code, mixtures, torch.Generator().manual_seed(self.seed + 1))
         teacher = self._train_teacher(private, questions["teacher"], sampler, _fixed_features(spec))
         network_teacher = None
-        if self.network != NO_NETWORK:
-            seen = public_features(self.network, spec.shape)
+        if seen is not None:
             network_teacher = self._train_teacher(private, questions["network teacher"], sampler, seen, affine=True)
         public_pixels = None if public is None or not len(public) else public.pixels
         return TeacherFilteredSampler(self, spec, sampler, teacher, network_teacher, public_pixels)
@@ -406,7 +409,7 @@ class TeacherFilteredSampler:
 
     def _for_network(self, teacher: LinearTeacher) -> Images:
         """Sampled and procedural images, half and half, with the logits of the teacher that sees through a network."""
-        count = max(LEAST_NETWORK_IMAGES, NETWORK_RATIO * math.prod(teacher.features.shape))
+        count = max(LEAST_NETWORK_IMAGES, NETWORK_RATIO * teacher.head.linear.in_features)
         chunks = torch.split(torch.arange(count // 2) % len(self.spec.classes), NETWORK_CHUNK // 2)
         pixels, logits = [], []
         for number, labels in enumerate(track(chunks, what="images for the public network", total=len(chunks))):
