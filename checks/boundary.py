@@ -153,12 +153,12 @@ def in_core(tree: ast.AST) -> Iterator[tuple[int, str]]:
 
 
 def _pickles(call: ast.Call, room: str) -> bool:
-    """Whether torch reads or writes a pickle here; judges may read weights by the loader that runs nothing."""
+    """Whether torch reads or writes a pickle here; published weights may be read by the loader that runs nothing."""
     safe = any(
         k.arg == "weights_only" and isinstance(k.value, ast.Constant) and k.value.value is True for k in call.keywords
     )
     return dotted(call.func) == "torch.save" or (
-        dotted(call.func) == "torch.load" and not (safe and room == "statistics")
+        dotted(call.func) == "torch.load" and not (safe and room == "networks")
     )
 
 

@@ -88,8 +88,13 @@ def public_features(network: str, shape: Sequence[int]) -> NetworkFeatures:
 
 
 def named_features(name: str, shape: Sequence[int]) -> NetworkFeatures:
-    """The features by the network that a certificate names; another network of that name is refused."""
-    network = name.partition(",")[0]
+    """The features by the network that a certificate names; another network of that name is refused.
+
+    A file is looked for in the cache folder alone, where its owner put it: loading one can run code, so a publisher
+    must not be able to put one beside a release.
+    """
+    stated = name.partition(",")[0]
+    network = stated if stated == LITE0 else str(CACHE.expanduser() / stated)
     if (got := certified_name(network)) != name:
         raise DataError(
             f"Expected the public network {_short(name)}, got another ({_short(got)}).",
@@ -113,13 +118,12 @@ def _short(name: str) -> str:
 
 
 def _file(network: str) -> Path:
-    """A network's file, by its path, or by its name in the cache folder."""
-    for path in (Path(network), CACHE.expanduser() / network):
-        if path.suffix == EXPORTED and path.is_file():
-            return path
+    path = Path(network)
+    if path.suffix == EXPORTED and path.is_file():
+        return path
     raise UsageError(
         f"Expected the network {LITE0}, or a file *{EXPORTED} that torch.export.save wrote, got {network!r}.",
-        fix=f"give the path of such a file, put it in {CACHE}, or name no network",
+        fix=f"give the path of such a file (to judge a release: put it in {CACHE}), or name no network",
     )
 
 
