@@ -25,7 +25,6 @@ from torch.nn import functional as F
 from sfumato.contracts import Sampler, Synthesizer
 from sfumato.errors import expect_within
 from sfumato.networks.linear_teacher import Features, LinearHead, LinearTeacher, WhitenedFeatures
-from sfumato.networks.patches import SMALLEST
 from sfumato.networks.photograph_features import PhotographFeatures
 from sfumato.networks.public_network import certified_name, public_features
 from sfumato.networks.scattering import ScatteringFeatures
@@ -68,6 +67,7 @@ CHUNK = 500  # images sampled and labelled at a time
 NETWORK_CHUNK = 64  # images at a time through a public network
 NETWORK_RATIO = 3  # images for each feature of the public network; a student needs more than 1
 LEAST_NETWORK_IMAGES = 4_000
+SMALLEST_PHOTOGRAPH = 16  # pixels; smaller images have no fine structure
 NO_NETWORK = "none"
 ALIGNMENT_IMAGES = 500  # sampled images that show whether the private ones are aligned
 ALIGNED = 0.12  # 0.03 to 0.05 of CIFAR-10, 0.2 to 0.4 of faces
@@ -191,21 +191,29 @@ class Sfumato(Synthesizer):
         names = [*self._shares(spec), "teacher", *(["network teacher"] if seen else [])]
         questions = dict(zip(names, private.ledger.calibrate(*self.plan(spec)), strict=True))
         code = _choose_code(private, questions["tones"])
-        procedural = self._procedural_images(private, questions)
+        photographs = code.kind == "scene" and min(spec.height, spec.width) >= SMALLEST_PHOTOGRAPH
+        procedural = self._procedural_images(private, questions, photographs=photographs)
         mixtures = self._fit_mixtures(private, questions, code)
         sampler = MixtureSampler(code, mixtures, torch.Generator().manual_seed(self.seed + 1))
-        teacher = self._train_teacher(private, questions["teacher"], sampler, _fixed_features(spec))
+        features = PhotographFeatures(*spec.shape) if photographs else ScatteringFeatures(*spec.shape)
+        teacher = self._train_teacher(private, questions["teacher"], sampler, features)
         network_teacher = None
         if seen is not None:
             network_teacher = self._train_teacher(private, questions["network teacher"], sampler, seen, affine=True)
         public_pixels = None if public is None or not len(public) else public.pixels
-        return TeacherFilteredSampler(self, spec, sampler, procedural, teacher, network_teacher, public_pixels)
+        return TeacherFilteredSampler(
+            self, spec, sampler, procedural, teacher, network_teacher, public_pixels, photographs=photographs
+        )
 
-    def _procedural_images(self, private: PrivateImages, questions: dict[str, GaussianSum]) -> ProceduralImages:
-        """Dead leaves for grey images; scenes with the detail and the colours of the private images in colour."""
+    def _procedural_images(
+        self, private: PrivateImages, questions: dict[str, GaussianSum], *, photographs: bool
+    ) -> ProceduralImages:
+        """Scenes for photographs, in colour with their detail and colours; dead leaves for other images."""
         spec = private.spec
-        if "spectrum" not in questions:
+        if not photographs:
             return lambda count, draw: quantised(dead_leaves(count, spec.shape, draw))
+        if "spectrum" not in questions:
+            return lambda count, draw: quantised(scenes(count, spec.shape, draw))
         examples = scenes(SPECTRUM_EXAMPLES, spec.shape, torch.Generator().manual_seed(self.seed))
         spectrum = Spectrum(examples)
         query = private.open(questions["spectrum"])
@@ -317,13 +325,6 @@ class Sfumato(Synthesizer):
         return LinearTeacher(features, head)
 
 
-def _fixed_features(spec: Spec) -> Features:
-    """Those that were the best on hold-outs of public data sets, grey and in colour."""
-    if spec.channels == 3 and min(spec.height, spec.width) >= SMALLEST:
-        return PhotographFeatures(*spec.shape)
-    return ScatteringFeatures(*spec.shape)
-
-
 def _noise(query: Query) -> float:
     return query.mechanism.noise_multiplier or 0.0
 
@@ -415,7 +416,7 @@ def _likeliest(logits: Tensor, labels: Tensor) -> Tensor:
     """For each label the number of an image, among those that are likeliest to be of its class, each at most once."""
     probabilities = logits.softmax(1)
     numbers = torch.empty_like(labels)
-    for label in labels.unique():
+    for label in range(logits.shape[1]):
         wanted = labels == label
         numbers[wanted] = probabilities[:, label].topk(int(wanted.sum())).indices
     return numbers
@@ -433,6 +434,8 @@ class TeacherFilteredSampler:
         teacher: LinearTeacher,
         network_teacher: LinearTeacher | None,
         public: Tensor | None,
+        *,
+        photographs: bool,
     ) -> None:
         self.method = method
         self.spec = spec
@@ -442,8 +445,9 @@ class TeacherFilteredSampler:
         self.network_teacher = network_teacher
         self.public = public
         self.draw = sampler.draw
-        # In colour, mixtures of images that are not aligned are shapeless: procedural images are better class images.
-        self.sampled_classes = spec.channels == 1 or _alignment(sampler, len(spec.classes)) > ALIGNED
+        self.photographs = photographs
+        # Mixtures of photographs that are not aligned are shapeless: procedural images are better class images.
+        self.sampled_classes = not photographs or _alignment(sampler, len(spec.classes)) > ALIGNED
 
     @torch.no_grad()
     def __call__(self, labels: Tensor) -> Images:
@@ -486,8 +490,8 @@ class TeacherFilteredSampler:
         return candidates, logits
 
     def _details(self, wanted: int) -> int:
-        """How often procedural detail is added: never in colour, where people would take it for something covering."""
-        return wanted if self.spec.channels == 1 else 0
+        """How often procedural detail is added: never to photographs, which it would cover."""
+        return 0 if self.photographs else wanted
 
     def _selected(self, candidates: Tensor, logits: Tensor, labels: Tensor) -> Tensor:
         """One candidate for each label, drawn by the probability that the teacher gives the label."""

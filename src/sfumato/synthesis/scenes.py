@@ -52,12 +52,14 @@ class _Canvas:
         image = self._with_object(image, places, self._uniform(0.25, 0.7), torch.tensor(True), parts=True)
         shadow = (0.5 + 0.25 * self._noise(self.count, 1.8, 2.6)).clamp(0, 1)
         image = image * (1 - self._uniform(0, 0.5) * self._some(0.4) * shadow)
-        size = (self.final_side, self.final_side)
-        return self._photographed(F.interpolate(image, size=size, mode="bilinear", antialias=True))
+        resized = F.interpolate(image, size=(self.final_side,) * 2, mode="bilinear", antialias=True)
+        return self._photographed(resized)
 
     def _ground(self) -> Tensor:
         """One material, or two with a rough horizon between them."""
-        rough = self._uniform(0, 0.12) * self.textures[torch.randperm(2 * self.count, generator=self.draw)[: self.count]]
+        rough = (
+            self._uniform(0, 0.12) * self.textures[torch.randperm(2 * self.count, generator=self.draw)[: self.count]]
+        )
         horizon = self._uniform(-0.6, 0.8) + 0.3 * self._normal() * self.x + rough
         below = (self.y > horizon) & (self._some(0.6) > 0)
         return torch.where(below, self._material(), self._material())
@@ -126,7 +128,9 @@ class _Canvas:
         waves = torch.fft.rfft2(torch.randn(count, 1, self.side, self.side, generator=self.draw))
         frequency = (torch.fft.fftfreq(self.side)[:, None].square() + torch.fft.rfftfreq(self.side).square()).sqrt()
         frequency[0, 0] = 1
-        noise: Tensor = torch.fft.irfft2(waves * frequency.pow(-uniform(low, high, count, self.draw)), s=(self.side,) * 2)
+        noise: Tensor = torch.fft.irfft2(
+            waves * frequency.pow(-uniform(low, high, count, self.draw)), s=(self.side,) * 2
+        )
         noise = noise - noise.mean((2, 3), keepdim=True)
         return noise / noise.std((2, 3), keepdim=True).clamp(min=1e-6)
 

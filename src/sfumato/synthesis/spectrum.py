@@ -36,7 +36,7 @@ class Spectrum:
         self.weights[:, 0, 0] = 0  # the mean has no frequency
         powers, means = self._parts(examples)
         self.powers = powers.mean(0).clamp(min=1e-9)  # (axes, bands)
-        self.means, self.deviations = means.mean(0), means.std(0).clamp(min=1e-3)
+        self.means, self.deviations = means.mean(0), means.std(0, correction=0).clamp(min=1e-3)
 
     @property
     def bound(self) -> float:
