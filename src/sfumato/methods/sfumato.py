@@ -95,7 +95,8 @@ class Sfumato(Synthesizer):
     whitening_level: float = 0.03  # variance that strong feature directions are reduced to, relative to the largest
     candidates: int = 6  # sampled for each class image, of which the teacher selects one
     transfer_ratio: int = 2  # images of the distillation set for each class image
-    procedural_share: float = 0.25  # of the distillation set
+    procedural_share: float = 0.25  # of the distillation set, unless the images are photographs
+    hybrid_share: float = 0.5
     network: str = NO_NETWORK  # a public network: efficientnet-lite0, or the path of a file
     network_share: float = 0.4  # of the budget, if there is a public network, for the teacher that sees through it
     seed: int = 0
@@ -130,8 +131,7 @@ class Sfumato(Synthesizer):
         # About 2,000 records in a round keep the sampling noise below the privacy noise. Without clipping (epsilon inf)
         # gradients are about ten times as long, so the rate is smaller.
         rate = 2.0 if math.isinf(budget.epsilon) else min(200.0, 100 * math.sqrt(signal / 60_000))
-        # Students of colour images learn as much from procedural images as from sampled ones, so most of the budget is
-        # the teacher's, and sampled images are the smaller part of the distillation set.
+        # Students of photographs are trained on procedural images, so more of the budget is the teacher's.
         colour = spec.channels == 3
         least_mixture_share = 0.2 if colour else 0.3
         # A student needs many images, and further ones cost no privacy.
@@ -145,7 +145,7 @@ class Sfumato(Synthesizer):
             rate=round(rate, 1),
             whitening_level=round(min(1.0, max(0.03, 0.03 * (60_000 / signal) ** 0.75)), 3),
             transfer_ratio=transfer_ratio,
-            procedural_share=0.65 if colour else 0.25,
+            candidates=3 if colour else 6,
         )
 
     def _shares(self, spec: Spec) -> dict[str, float]:
@@ -178,11 +178,21 @@ class Sfumato(Synthesizer):
         return None if self.network == NO_NETWORK else certified_name(self.network)
 
     def seconds(self, spec: Spec) -> float:
-        # Making one image and its features, on two cores. Features of patches are computed at one size for all images.
-        feature = 4.5e-4 * spec.pixels / 784 if spec.channels == 1 else 5e-4 + 6e-4 * spec.pixels / 3072
+        # Per image on two cores: its features, a sampled image, and a procedural one.
+        features, sampled, procedural = 4.5e-4 * spec.pixels / 784, 2e-4, 1e-4
+        large = max(spec.height, spec.width) > 40
+        if spec.channels == 3:  # photographs; half of the class images are taken to be sampled
+            features, sampled, procedural = 1.8e-3, 5e-4, 5e-3 if large else 2e-3
+        through_network = 0.0 if self.network == NO_NETWORK else (9e-3 if large else 3e-3) * (spec.count + 6_000)
         rows = self.rounds * self.sampling * spec.count
-        made = max(self.candidates, self.transfer_ratio) + self.transfer_ratio * self.procedural_share
-        return 10 + 0.01 * self.rounds + 1e-5 * rows + spec.count * feature * (1.5 + made)
+        made = max(self.candidates, 0 if spec.channels == 3 else self.transfer_ratio)
+        made_procedural = self.transfer_ratio * (1 if spec.channels == 3 else self.procedural_share)
+        per_record = (
+            features
+            + made * (features + sampled) / (1 + (spec.channels == 3))
+            + made_procedural * (features + procedural)
+        )
+        return 10 + 0.01 * self.rounds + 1e-5 * rows + spec.count * per_record + through_network
 
     def fit(self, private: PrivateImages, public: Images | None) -> Sampler:
         spec = private.spec
@@ -412,6 +422,14 @@ def _alignment(sampler: MixtureSampler, classes: int) -> float:
     return float(structure.mean(0).square().mean() / structure.square().mean().clamp(min=1e-9))
 
 
+def _blurred(images: Tensor) -> Tensor:
+    """Without the details that image codes of scenes do not hold."""
+    width = 2 * round(max(images.shape[2:]) / 14) + 1
+    for _ in range(2):
+        images = F.avg_pool2d(F.pad(images, (width // 2,) * 4, mode="replicate"), width, stride=1)
+    return images
+
+
 def _likeliest(logits: Tensor, labels: Tensor) -> Tensor:
     """For each label the number of an image, among those that are likeliest to be of its class, each at most once."""
     probabilities = logits.softmax(1)
@@ -477,17 +495,31 @@ class TeacherFilteredSampler:
         """One class image for each label, where they are sampled; images of the distillation set, and their logits."""
         candidates, logits = self._candidates(labels)
         class_images = self._selected(candidates, logits, labels) if self.sampled_classes else candidates[0, :0]
-        return class_images, *self._distillation_set(candidates, logits)
+        if not self.photographs:
+            return class_images, *self._distillation_set(candidates, logits)
+        pixels = self._for_photographs(labels.repeat(self.method.transfer_ratio))
+        return class_images, pixels, self._logits(pixels)
 
     def _candidates(self, labels: Tensor) -> tuple[Tensor, Tensor]:
         """Several sampled images for each label, those with most detail first, and their logits: (m, n, ...)."""
         most = self.method.candidates
-        needed = self.method.transfer_ratio if self.method.procedural_share < 1 else 0
-        count = max(most if self.sampled_classes else 1, needed)
+        count = most if self.sampled_classes else 1
+        if not self.photographs:
+            count = max(count, self.method.transfer_ratio)
         sampled = [self.sampler(labels, details=self._details(2 - 3 * n // most % 3)) for n in range(count)]
         candidates = torch.stack(sampled)
         logits = self._logits(candidates.flatten(0, 1)).reshape(count, len(labels), -1)
         return candidates, logits
+
+    def _for_photographs(self, labels: Tensor) -> Tensor:
+        """Procedural images, some of them on sampled ones: the coarse part of one, the fine part of the other."""
+        images = self._procedural(len(labels))
+        mixed = (torch.rand(len(labels), generator=self.draw) < self.method.hybrid_share).nonzero()[:, 0]
+        if self.sampled_classes and len(mixed):
+            fine = images[mixed].float() / 255
+            coarse = self.sampler(labels[mixed], details=0).float() / 255
+            images[mixed] = quantised((coarse + fine - _blurred(fine)).clamp(0, 1))
+        return images
 
     def _details(self, wanted: int) -> int:
         """How often procedural detail is added: never to photographs, which it would cover."""

@@ -1,0 +1,132 @@
+"""What releases of photographs are worth: means over several releases, judged on a test split.
+
+Run: python benchmarks/photographs.py RESULTS.jsonl DATA... --epsilon 1,10 --releases 3 [--network efficientnet-lite0]
+
+DATA is an npz with a test split; anything else that Sfumato reads is split 80 / 20 (with --size and --label) into an
+npz beside the results first. Every release is made and judged by the commands that are printed, added to the results
+as one line, and removed; a run that was stopped goes on where it was. The table at the end has mean and standard error
+over the releases: a small CNN on the released logits, the same on the labels of the class images alone, and with a
+public network the linear student on its features.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import resource
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sfumato import data
+from sfumato.contracts import Reading
+
+STUDENTS = {"logits": [], "labels": ["--loss", "labels"], "features": ["--arch", "features"]}
+
+
+def split(where: str, size: int | None, label: str | None, folder: Path) -> Path:
+    """The data as an npz with a test split, made once."""
+    if where.endswith(".npz"):
+        return Path(where)
+    target = folder / f"{Path(where).stem}_{label or 'classes'}_{size or 'full'}.npz"
+    if not target.exists():
+        images = data.load(where, Reading(size=size, label=label))
+        pixels, labels = images.pixels.permute(0, 2, 3, 1).numpy(), images.labels.numpy()
+        order = np.random.default_rng(0).permutation(len(labels))
+        train, test = order[: int(0.8 * len(order))], order[int(0.8 * len(order)) :]
+        arrays = {"x_train": pixels[train], "y_train": labels[train], "x_test": pixels[test], "y_test": labels[test]}
+        np.savez(target, **arrays)
+    return target
+
+
+def run(*arguments: str) -> tuple[str, float, float]:
+    """Run a command; its output, its seconds of processor time, and the most memory of any so far, in GB."""
+    print("$ sfumato", *arguments, flush=True)
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    done = subprocess.run([str(Path(sys.executable).with_name("sfumato")), *arguments], capture_output=True, text=True)
+    if done.returncode:
+        sys.exit(done.stderr)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    seconds = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return done.stdout, seconds, after.ru_maxrss / 2**20
+
+
+def measured(file: Path, epsilon: str, network: str | None) -> dict[str, Any]:
+    """One release, judged by every kind of student that there is for it.
+
+    The images for a public network do not depend on how many others there are, so few are made beside them.
+    """
+    more = [] if network is None else ["--set", f"network={network}", "--count", "1000"]
+    with tempfile.TemporaryDirectory() as folder:
+        release = f"{folder}/release"
+        _, seconds, memory = run("release", str(file), "--epsilon", epsilon, *more, "--out", release)
+        scores = {}
+        for kind, options in STUDENTS.items():
+            if (kind == "features") == (network is not None):
+                output, _, _ = run("student", release, "--real", str(file), *options, "--seeds", "1", "--json")
+                scores[kind] = json.loads(output)["score"]["value"]
+        shutil.rmtree(release)
+    return {"seconds": round(seconds), "gigabytes": round(memory, 2), **scores}
+
+
+def table(results: Path) -> None:
+    """Mean and standard error over the releases of each cell."""
+    cells: dict[tuple[Any, ...], dict[str, list[float]]] = {}
+    for line in results.read_text("utf-8").splitlines():
+        row = json.loads(line)
+        found = cells.setdefault((row["data"], row["epsilon"], row["network"] or "none"), {})
+        for name in ("logits", "labels", "features", "seconds", "gigabytes"):
+            if name in row:
+                found.setdefault(name, []).append(row[name])
+    print("| data | epsilon | network | releases | logits | labels | features | processor time | memory |")
+    print("|---|---|---|---|---|---|---|---|---|")
+    for (name, epsilon, network), found in sorted(cells.items()):
+        shown = [_percent(found.get(kind)) for kind in STUDENTS]
+        cost = f"{statistics.mean(found['seconds']):.0f} s | {max(found['gigabytes']):.1f} GB"
+        print(f"| {name} | {epsilon} | {network} | {len(found['seconds'])} | {' | '.join(shown)} | {cost} |")
+
+
+def _percent(values: list[float] | None) -> str:
+    if values is None:
+        return ""
+    error = f" +- {100 * statistics.stdev(values) / math.sqrt(len(values)):.2f}" if len(values) > 1 else ""
+    return f"{100 * statistics.mean(values):.2f}{error} %"
+
+
+def main() -> None:
+    reader = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    reader.add_argument("results", type=Path)
+    reader.add_argument("data", nargs="*")
+    reader.add_argument("--epsilon", default="1,10")
+    reader.add_argument("--releases", type=int, default=3)
+    reader.add_argument("--network")
+    reader.add_argument("--size", type=int)
+    reader.add_argument("--label")
+    asked = reader.parse_args()
+    asked.results.touch()
+    for number in range(asked.releases):
+        for where in asked.data:
+            file = split(where, asked.size, asked.label, asked.results.absolute().parent)
+            for epsilon in asked.epsilon.split(","):
+                cell = {"data": file.stem, "epsilon": epsilon, "network": asked.network, "release": number}
+                lines = [json.loads(line) for line in asked.results.read_text("utf-8").splitlines()]
+                if any(all(line[name] == value for name, value in cell.items()) for line in lines):
+                    continue
+                row = json.dumps({**cell, **measured(file, epsilon, asked.network)})
+                with asked.results.open("a") as out:
+                    out.write(row + "\n")
+                    out.flush()
+                    os.fsync(out.fileno())
+    table(asked.results)
+
+
+if __name__ == "__main__":
+    main()
