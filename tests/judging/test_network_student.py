@@ -114,9 +114,23 @@ def test_settings_of_training_are_refused(option: str, tmp_path: Path, network: 
 def test_without_the_network_nothing_is_begun(tmp_path: Path, network: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     release = released(tmp_path, network)
     monkeypatch.setattr(public_network, "CACHE", tmp_path)
-    refused(trained(release), 2, "got 'tiny.pt2'", tmp_path)
+    refused(trained(release), 2, "tiny.pt2'", tmp_path)
     export(tmp_path / "tiny.pt2", seeded(seed=1))
     refused(trained(release), 3, "Expected the public network tiny.pt2, SHA-256", tmp_path)
+
+
+def test_the_features_that_are_shipped_need_no_network(tmp_path: Path) -> None:
+    train = reference().train
+    labels = train.labels[:COUNT]
+    further = Images(train.pixels[:COUNT], labels, train.classes, 6 * torch.nn.functional.one_hot(labels, 10).float())
+    images = Images(train.pixels[:100], (labels[:100] + 1) % 10, train.classes, transfer=further)
+    public = {"count": 60_000, "channels": 1, "height": 8, "width": 8, "classes": train.classes, "public_data": None}
+    release = write_release(tmp_path / "r", images, make_certificate(images, public=public))
+    outcome = sfumato("student", release, "--real", "digits", "--arch", "fixed-features", "--json")
+    assert json.loads(outcome.out)["score"]["value"] > 0.6  # 0.1 by chance; nothing is random here
+    outcome = sfumato("student", release, "--real", "digits", "--arch", "fixed-features", "--loss", "kl")
+    assert outcome.code == 2
+    assert "least squares" in outcome.said
 
 
 def test_too_few_images_are_refused(tmp_path: Path, network: Path) -> None:
@@ -126,7 +140,7 @@ def test_too_few_images_are_refused(tmp_path: Path, network: Path) -> None:
 
 def test_an_unknown_architecture_is_answered_with_this_one_too(tmp_path: Path, network: Path) -> None:
     outcome = sfumato("student", released(tmp_path, network), "--real", "digits", "--arch", "feature")
-    refused(outcome, 2, ", features; got 'feature'", tmp_path)
+    refused(outcome, 2, ", features, fixed-features; got 'feature'", tmp_path)
 
 
 def test_evaluate_has_a_row_for_it_and_leaves_it_out_where_there_is_no_network(

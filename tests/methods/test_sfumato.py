@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from sfumato.errors import UsageError
-from sfumato.methods.sfumato import Sfumato, TeacherFilteredSampler
+from sfumato.methods.sfumato import PURPOSES, Sfumato, TeacherFilteredSampler
 from sfumato.networks.photograph_features import PhotographFeatures
 from sfumato.networks.scattering import ScatteringFeatures
 from sfumato.privacy import Budget
@@ -165,6 +165,28 @@ def test_a_teacher_of_colour_images_learns_patterns_that_no_mean_shows() -> None
     assert right.float().mean() > 0.9
 
 
+def test_class_images_of_photographs_that_are_not_aligned_are_those_that_the_teacher_takes_for_the_class() -> None:
+    sampler = fitted_sfumato(coloured_stripes(600, seed=0))
+    assert not sampler.sampled_classes
+    labels = torch.arange(40) % 2
+    made = sampler(labels)
+    assert made.transfer is not None
+    assert made.transfer.logits is not None
+    there = {pixels.numpy().tobytes() for pixels in made.transfer.pixels}
+    assert all(pixels.numpy().tobytes() in there for pixels in made.pixels)
+    likely = sampler.teacher(made.pixels).softmax(1)[torch.arange(40), labels]
+    assert likely.mean() > made.transfer.logits.softmax(1).mean(0).max()  # likelier than images at random
+
+
+def test_class_images_of_aligned_photographs_are_sampled_without_procedural_detail() -> None:
+    sampler = fitted_sfumato(objects(channels=3))
+    assert sampler.sampled_classes
+    made = sampler(torch.arange(30) % 3)
+    assert made.transfer is not None
+    jumps = [(images.unit()[..., 1:] - images.unit()[..., :-1]).abs().mean() for images in (made, made.transfer)]
+    assert jumps[0] < jumps[1]  # what is sampled is smooth
+
+
 def test_features_of_grey_and_of_tiny_images_are_scattering() -> None:
     for source in (objects(60), objects(60, side=6, channels=3)):
         assert isinstance(fitted_sfumato(source).teacher.features.features, ScatteringFeatures)
@@ -184,7 +206,8 @@ def test_settings_follow_from_public_facts() -> None:
     )
     colour = Sfumato.for_task(dataclasses.replace(spec, channels=3), Budget(1.0, 1e-5))
     assert colour.mixture_share < middle.mixture_share
-    assert colour.procedural_share > middle.procedural_share
+    assert PURPOSES["spectrum"] in {m.purpose for m in colour.plan(dataclasses.replace(spec, channels=3))}
+    assert PURPOSES["spectrum"] not in {m.purpose for m in middle.plan(spec)}
     assert sum(m.share for m in middle.plan(spec)) == pytest.approx(1.0)
     assert Sfumato.for_task(spec, Budget(math.inf, 1e-5)).rate < 10
 

@@ -11,7 +11,7 @@ from sfumato.cli._command import command
 from sfumato.cli._options import Json, ReadingOptions, Real, ReleaseFolder
 from sfumato.cli._printing import print_json
 
-_ARCH = "small-cnn, scattering, resnet18/34, vgg11, mobilenet-v2, shufflenet-v2; features: on the public network."
+_ARCH = "small-cnn, resnet18/34, vgg11, mobilenet-v2, ...; linear: fixed-features, or features (public network)."
 _SUBSET = "On which images to train; default: transfer if there, but by labels data."
 
 

@@ -7,12 +7,16 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal
 
+from torch import nn
+
 from sfumato.contracts import Reading
 from sfumato.errors import DataError, UsageError, printable
 from sfumato.judging.reference import reference_for
 from sfumato.lab.folder import NOTICE, Lab
 from sfumato.networks import classifiers
-from sfumato.networks.public_network import NetworkFeatures, named_features
+from sfumato.networks.patches import SMALLEST
+from sfumato.networks.photograph_features import PhotographFeatures
+from sfumato.networks.public_network import named_features
 from sfumato.release import read_release
 from sfumato.statistics.panels import accuracy, comparable, set_aside, student_logits
 from sfumato.training.linear_student import fit_linear_student
@@ -22,6 +26,8 @@ from sfumato.values import Images, Reference, Release, Score
 HELD_OUT, MOST_HELD_OUT = 20, 2_000  # one released image in 20 is held out from training, at most 2,000
 MOST_SEEDS = 1_000
 FEATURES = "features"  # the student that uses the release's public network
+FIXED_FEATURES = "fixed-features"  # the student that uses the features that are shipped with this package
+LINEAR = (FEATURES, FIXED_FEATURES)
 TABLE = "students.md"
 HEAD = (
     "| architecture | schedule | loss | epochs | seeds | accuracy | error | worst class | agreement | judged on |",
@@ -45,20 +51,20 @@ def train_student(
 
     Nothing is selected: every seed counts, each as it is after its last step.
     """
-    if arch != FEATURES:
-        classifiers.check(arch, others=(FEATURES,))
+    if arch not in LINEAR:
+        classifiers.check(arch, others=LINEAR)
     if not 1 <= seeds <= MOST_SEEDS:
         raise UsageError(f"Expected 1 to {MOST_SEEDS} seeds, got {seeds}.", fix="give a number in this range, or none")
     release = read_release(Path(folder))
-    settings: Schedule | NetworkFeatures
-    if arch == FEATURES:
+    settings: Schedule | nn.Module
+    if arch in LINEAR:
         if schedule != "short" or (loss, subset, temperature) != (None, None, None):
             raise UsageError(
-                "Expected no schedule, loss, subset or temperature for the student of a public network, got one.",
+                f"Expected no schedule, loss, subset or temperature for the student {arch}, got one.",
                 fix="leave them out: it is fitted by least squares",
             )
-        training, kept = _split(_network_images(release))
-        settings = named_features(training.seen_through or "", training.pixels.shape[1:])
+        training, kept = _split(_network_images(release) if arch == FEATURES else training_images(release.images))
+        settings = _features(arch, training)
     else:
         training, kept = _split(training_images(release.images, loss, subset))
         # Training on logits, or on the labels of both subsets together, needs many small steps.
@@ -71,7 +77,7 @@ def train_student(
     with lab:
         pass  # report an unusable lab folder before the hours of training
     asked: dict[str, str] = {"schedule": schedule, "subset": subset or "by default"}
-    score = _score(settings, training, kept, reference, tuple(range(seeds)), asked)
+    score = _score(settings, training, kept, reference, tuple(range(seeds)), arch, asked)
     with lab:
         how = asdict(settings) if isinstance(settings, Schedule) else "least squares"
         document = {"notice": NOTICE.splitlines()[0], "score": asdict(score), "schedule": how}
@@ -129,25 +135,40 @@ def _network_images(release: Release) -> Images:
     return release.images.network
 
 
+def _features(arch: str, training: Images) -> nn.Module:
+    """What a linear student sees."""
+    channels, height, width = training.pixels.shape[1:]
+    if arch == FEATURES:
+        return named_features(training.seen_through or "", (channels, height, width))
+    if min(height, width) < SMALLEST:
+        raise UsageError(
+            f"Expected images of at least {SMALLEST} pixels for the student {arch}, got {height} x {width}.",
+            fix="choose another --arch",
+        )
+    return PhotographFeatures(channels, height, width)
+
+
 def _score(
-    settings: Schedule | NetworkFeatures,
+    settings: Schedule | nn.Module,
     training: Images,
     kept: Images,
     real: Reference,
     seeds: tuple[int, ...],
+    arch: str,
     asked: dict[str, str],
 ) -> Score:
     """The score of students that are trained by a schedule, or of the one that is fitted to features."""
     held_out = comparable(training, real)
     tests = (held_out.pixels, kept.pixels)
-    if isinstance(settings, NetworkFeatures):
-        arch, loss, epochs, seeds = FEATURES, "least squares", 1.0, (0,)
-        student = fit_linear_student(training, settings, what="student")
-        on_real, on_kept = ([outputs(student, pixels)] for pixels in tests)
-    else:
-        arch, loss, epochs = settings.arch, settings.loss_for(training), settings.epochs(training)
+    loss: str
+    if isinstance(settings, Schedule):
+        loss, epochs = settings.loss_for(training), settings.epochs(training)
         found = student_logits(training, {arch: settings}, tests, seeds=seeds, what="student")
         on_real, on_kept = (logits[arch] for logits in found)
+    else:
+        loss, epochs, seeds = "least squares", 1.0, (0,)
+        student = fit_linear_student(training, settings, what="student")
+        on_real, on_kept = ([outputs(student, pixels)] for pixels in tests)
     released = released_labels(kept)
     answers = [logits.argmax(1) for logits in on_real]
     agreements = [(logits.argmax(1) == released).double().mean().item() for logits in on_kept]

@@ -68,6 +68,7 @@ NETWORK_CHUNK = 64  # images at a time through a public network
 NETWORK_RATIO = 3  # images for each feature of the public network; a student needs more than 1
 LEAST_NETWORK_IMAGES = 4_000
 SMALLEST_PHOTOGRAPH = 16  # pixels; smaller images have no fine structure
+HYBRID_SHARE = 0.6  # of the distillation set of aligned photographs
 NO_NETWORK = "none"
 ALIGNMENT_IMAGES = 500  # sampled images that show whether the private ones are aligned
 ALIGNED = 0.12  # 0.03 to 0.05 of CIFAR-10, 0.2 to 0.4 of faces
@@ -96,7 +97,6 @@ class Sfumato(Synthesizer):
     candidates: int = 6  # sampled for each class image, of which the teacher selects one
     transfer_ratio: int = 2  # images of the distillation set for each class image
     procedural_share: float = 0.25  # of the distillation set, unless the images are photographs
-    hybrid_share: float = 0.5
     network: str = NO_NETWORK  # a public network: efficientnet-lite0, or the path of a file
     network_share: float = 0.4  # of the budget, if there is a public network, for the teacher that sees through it
     seed: int = 0
@@ -512,13 +512,14 @@ class TeacherFilteredSampler:
         return candidates, logits
 
     def _for_photographs(self, labels: Tensor) -> Tensor:
-        """Procedural images, some of them on sampled ones: the coarse part of one, the fine part of the other."""
+        """Procedural images; where photographs are aligned, most of them with the coarse part of sampled ones."""
         images = self._procedural(len(labels))
-        mixed = (torch.rand(len(labels), generator=self.draw) < self.method.hybrid_share).nonzero()[:, 0]
+        mixed = (torch.rand(len(labels), generator=self.draw) < HYBRID_SHARE).nonzero()[:, 0]
         if self.sampled_classes and len(mixed):
             fine = images[mixed].float() / 255
             coarse = self.sampler(labels[mixed], details=0).float() / 255
-            images[mixed] = quantised((coarse + fine - _blurred(fine)).clamp(0, 1))
+            amount = torch.rand(len(mixed), 1, 1, 1, generator=self.draw)
+            images[mixed] = quantised((coarse + amount * (fine - _blurred(fine))).clamp(0, 1))
         return images
 
     def _details(self, wanted: int) -> int:
