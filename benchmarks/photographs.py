@@ -5,8 +5,8 @@ Run: python benchmarks/photographs.py RESULTS.jsonl DATA... --epsilon 1,10 --rel
 DATA is an npz with a test split; anything else that Sfumato reads is split 80 / 20 (with --size and --label) into an
 npz beside the results first. Every release is made and judged by the commands that are printed, added to the results
 as one line, and removed; a run that was stopped goes on where it was. The table at the end has mean and standard error
-over the releases: a small CNN on the released logits, the same on the labels of the class images alone, and with a
-public network the linear student on its features.
+over the releases: a small CNN on the released logits, the same on the labels of the class images alone, the linear
+student on the fixed features of this package, and with a public network the linear student on its features.
 """
 
 from __future__ import annotations
@@ -29,7 +29,12 @@ import numpy as np
 from sfumato import data
 from sfumato.contracts import Reading
 
-STUDENTS = {"logits": [], "labels": ["--loss", "labels"], "features": ["--arch", "features"]}
+STUDENTS = {
+    "logits": [],
+    "labels": ["--loss", "labels"],
+    "fixed": ["--arch", "fixed-features"],
+    "features": ["--arch", "features"],
+}
 
 
 def split(where: str, size: int | None, label: str | None, folder: Path) -> Path:
@@ -83,11 +88,11 @@ def table(results: Path) -> None:
     for line in results.read_text("utf-8").splitlines():
         row = json.loads(line)
         found = cells.setdefault((row["data"], row["epsilon"], row["network"] or "none"), {})
-        for name in ("logits", "labels", "features", "seconds", "gigabytes"):
+        for name in (*STUDENTS, "seconds", "gigabytes"):
             if name in row:
                 found.setdefault(name, []).append(row[name])
-    print("| data | epsilon | network | releases | logits | labels | features | processor time | memory |")
-    print("|---|---|---|---|---|---|---|---|---|")
+    print(f"| data | epsilon | network | releases | {' | '.join(STUDENTS)} | processor time | memory |")
+    print("|---|---|---|---|---|---|---|---|---|---|")
     for (name, epsilon, network), found in sorted(cells.items()):
         shown = [_percent(found.get(kind)) for kind in STUDENTS]
         cost = f"{statistics.mean(found['seconds']):.0f} s | {max(found['gigabytes']):.1f} GB"
