@@ -15,7 +15,6 @@ import argparse
 import json
 import math
 import os
-import resource
 import shutil
 import statistics
 import subprocess
@@ -53,15 +52,18 @@ def split(where: str, size: int | None, label: str | None, folder: Path) -> Path
 
 
 def run(*arguments: str) -> tuple[str, float, float]:
-    """Run a command; its output, its seconds of processor time, and the most memory of any so far, in GB."""
+    """Run a command; its output, its seconds of processor time, and the most memory that it had, in GB."""
     print("$ sfumato", *arguments, flush=True)
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    done = subprocess.run([str(Path(sys.executable).with_name("sfumato")), *arguments], capture_output=True, text=True)
-    if done.returncode:
-        sys.exit(done.stderr)
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    seconds = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    return done.stdout, seconds, after.ru_maxrss / 2**20
+    with tempfile.TemporaryFile("w+") as output, tempfile.TemporaryFile("w+") as errors:
+        command = [str(Path(sys.executable).with_name("sfumato")), *arguments]
+        process = subprocess.Popen(command, stdout=output, stderr=errors)
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        output.seek(0)
+        errors.seek(0)
+        if process.returncode:
+            sys.exit(errors.read())
+        return output.read(), usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 2**20
 
 
 def measured(file: Path, epsilon: str, network: str | None) -> dict[str, Any]:
