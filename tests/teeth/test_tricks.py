@@ -62,12 +62,15 @@ def test_an_honest_file_passes_the_lint() -> None:
 @pytest.mark.parametrize(
     ("call", "room", "refused"),
     [
-        ("torch.load(file, weights_only=True)", "statistics", False),
+        ("torch.load(file, weights_only=True)", "networks", False),
+        ("torch.load(file, weights_only=True)", "statistics", True),
         ("torch.load(file, weights_only=True)", "methods", True),
-        ("torch.load(file, weights_only=False)", "statistics", True),
-        ("torch.load(file, weights_only=trusted)", "statistics", True),
-        ("torch.load(file)", "statistics", True),
-        ("torch.save(file, weights_only=True)", "statistics", True),
+        ("torch.load(file, weights_only=False)", "networks", True),
+        ("torch.load(file, weights_only=trusted)", "networks", True),
+        ("torch.load(file)", "networks", True),
+        ("torch.save(file, weights_only=True)", "networks", True),
+        ("torch.export.load(file)", "networks", False),
+        ("torch.export.load(file)", "methods", True),
     ],
 )
 def test_only_published_weights_are_unpickled_and_only_safely(
