@@ -181,10 +181,15 @@ def test_class_images_of_photographs_that_are_not_aligned_are_those_that_the_tea
 def test_class_images_of_aligned_photographs_are_sampled_without_procedural_detail() -> None:
     sampler = fitted_sfumato(objects(channels=3))
     assert sampler.sampled_classes
-    made = sampler(torch.arange(30) % 3)
-    assert made.transfer is not None
-    jumps = [(images.unit()[..., 1:] - images.unit()[..., :-1]).abs().mean() for images in (made, made.transfer)]
-    assert jumps[0] < jumps[1]  # what is sampled is smooth
+    sample, asked = sampler.sampler, []
+
+    def recorded(labels: torch.Tensor, *, details: int) -> torch.Tensor:
+        asked.append(details)
+        return sample(labels, details=details)
+
+    sampler.sampler = recorded  # type: ignore[assignment]
+    assert len(sampler(torch.arange(30) % 3)) == 30
+    assert set(asked) == {0}
 
 
 def test_features_of_grey_and_of_tiny_images_are_scattering() -> None:

@@ -132,7 +132,7 @@ class Sfumato(Synthesizer):
         # gradients are about ten times as long, so the rate is smaller.
         rate = 2.0 if math.isinf(budget.epsilon) else min(200.0, 100 * math.sqrt(signal / 60_000))
         # Students of photographs are trained on procedural images, so more of the budget is the teacher's.
-        colour = spec.channels == 3
+        colour = _in_colour(spec)
         least_mixture_share = 0.2 if colour else 0.3
         # A student needs many images, and further ones cost no privacy.
         transfer_ratio = round(min(20.0, max(2.0, 20_000 / max(spec.count, 1))))
@@ -150,7 +150,7 @@ class Sfumato(Synthesizer):
 
     def _shares(self, spec: Spec) -> dict[str, float]:
         """The share of each question in the mixtures' part of the budget."""
-        basis = {**BASIS_SHARES, "spectrum": SPECTRUM_SHARE} if spec.channels == 3 else BASIS_SHARES
+        basis = {**BASIS_SHARES, "spectrum": SPECTRUM_SHARE} if _in_colour(spec) else BASIS_SHARES
         means = {
             "common mean": COMMON_MEAN_SHARE * self.means_share,
             "class means": (1 - COMMON_MEAN_SHARE) * self.means_share,
@@ -179,7 +179,7 @@ class Sfumato(Synthesizer):
 
     def seconds(self, spec: Spec) -> float:
         # Per image on two cores: its features, a sampled image, and a procedural one.
-        photographs, large = spec.channels == 3, max(spec.height, spec.width) > 40
+        photographs, large = _in_colour(spec), max(spec.height, spec.width) > 40
         if photographs:
             features, sampled, procedural = 1.3e-3, 5e-4, 4e-3 if large else 1.6e-3
             from_mixtures, invented = 0.5 * self.candidates, 1.0 * self.transfer_ratio  # only aligned ones are sampled
@@ -199,7 +199,7 @@ class Sfumato(Synthesizer):
         names = [*self._shares(spec), "teacher", *(["network teacher"] if seen else [])]
         questions = dict(zip(names, private.ledger.calibrate(*self.plan(spec)), strict=True))
         code = _choose_code(private, questions["tones"])
-        photographs = code.kind == "scene" and min(spec.height, spec.width) >= SMALLEST_PHOTOGRAPH
+        photographs = code.kind == "scene" and _large_enough(spec)
         procedural = self._procedural_images(private, questions, photographs=photographs)
         mixtures = self._fit_mixtures(private, questions, code)
         sampler = MixtureSampler(code, mixtures, torch.Generator().manual_seed(self.seed + 1))
@@ -331,6 +331,16 @@ class Sfumato(Synthesizer):
         descent = Descent(self.l2_bound, self.rate)
         descend(private_features.open(mechanism), head, _cross_entropy, descent, what="teacher")
         return LinearTeacher(features, head)
+
+
+def _large_enough(spec: Spec) -> bool:
+    """Whether photographs of this size have fine structure."""
+    return min(spec.height, spec.width) >= SMALLEST_PHOTOGRAPH
+
+
+def _in_colour(spec: Spec) -> bool:
+    """Whether the images are photographs by public facts alone; of grey ones their tones decide, which are asked."""
+    return spec.channels == 3 and _large_enough(spec)
 
 
 def _noise(query: Query) -> float:
@@ -491,19 +501,17 @@ class TeacherFilteredSampler:
 
     def _chunk(self, labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """One class image for each label, where they are sampled; images of the distillation set, and their logits."""
+        if self.photographs:
+            pixels = self._for_photographs(labels.repeat(self.method.transfer_ratio))
+            class_images = self._selected(*self._candidates(labels), labels) if self.sampled_classes else pixels[:0]
+            return class_images, pixels, self._logits(pixels)
         candidates, logits = self._candidates(labels)
-        class_images = self._selected(candidates, logits, labels) if self.sampled_classes else candidates[0, :0]
-        if not self.photographs:
-            return class_images, *self._distillation_set(candidates, logits)
-        pixels = self._for_photographs(labels.repeat(self.method.transfer_ratio))
-        return class_images, pixels, self._logits(pixels)
+        return self._selected(candidates, logits, labels), *self._distillation_set(candidates, logits)
 
     def _candidates(self, labels: Tensor) -> tuple[Tensor, Tensor]:
         """Several sampled images for each label, those with most detail first, and their logits: (m, n, ...)."""
         most = self.method.candidates
-        count = most if self.sampled_classes else 1
-        if not self.photographs:
-            count = max(count, self.method.transfer_ratio)
+        count = most if self.photographs else max(most, self.method.transfer_ratio)
         sampled = [self.sampler(labels, details=self._details(2 - 3 * n // most % 3)) for n in range(count)]
         candidates = torch.stack(sampled)
         logits = self._logits(candidates.flatten(0, 1)).reshape(count, len(labels), -1)
