@@ -1,12 +1,13 @@
-"""What releases of photographs are worth: means over several releases, judged on a test split.
+"""What releases are worth: means over several releases, judged on a test split.
 
-Run: python benchmarks/photographs.py RESULTS.jsonl DATA... --epsilon 1,10 --releases 3 [--network efficientnet-lite0]
+Run: python benchmarks/releases.py RESULTS.jsonl DATA... --epsilon 1,10 --releases 3 [--network efficientnet-lite0]
 
 DATA is an npz with a test split; anything else that Sfumato reads is split 80 / 20 (with --size and --label) into an
 npz beside the results first. Every release is made and judged by the commands that are printed, added to the results
 as one line, and removed; a run that was stopped goes on where it was. The table at the end has mean and standard error
-over the releases: a small CNN on the released logits, the same on the labels of the class images alone, the linear
-student on the fixed features of this package, and with a public network the linear student on its features.
+over the releases, for each kind of student (--students): a small CNN on the released logits, the same on the labels
+of the class images alone or of all images, the linear student on the fixed features of this package, and with a public
+network the linear student on its features.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from sfumato.contracts import Reading
 STUDENTS = {
     "logits": [],
     "labels": ["--loss", "labels"],
+    "all": ["--subset", "all"],
     "fixed": ["--arch", "fixed-features"],
     "features": ["--arch", "features"],
 }
@@ -66,8 +68,8 @@ def run(*arguments: str) -> tuple[str, float, float]:
         return output.read(), usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 2**20
 
 
-def measured(file: Path, epsilon: str, network: str | None) -> dict[str, Any]:
-    """One release, judged by every kind of student that there is for it.
+def measured(file: Path, epsilon: str, network: str | None, students: list[str]) -> dict[str, Any]:
+    """One release, judged by these kinds of student.
 
     The images for a public network do not depend on how many others there are, so few are made beside them.
     """
@@ -76,10 +78,9 @@ def measured(file: Path, epsilon: str, network: str | None) -> dict[str, Any]:
         release = f"{folder}/release"
         _, seconds, memory = run("release", str(file), "--epsilon", epsilon, *more, "--out", release)
         scores = {}
-        for kind, options in STUDENTS.items():
-            if (kind == "features") == (network is not None):
-                output, _, _ = run("student", release, "--real", str(file), *options, "--seeds", "1", "--json")
-                scores[kind] = json.loads(output)["score"]["value"]
+        for kind in students:
+            output, _, _ = run("student", release, "--real", str(file), *STUDENTS[kind], "--seeds", "1", "--json")
+            scores[kind] = json.loads(output)["score"]["value"]
         shutil.rmtree(release)
     return {"seconds": round(seconds), "gigabytes": round(memory, 2), **scores}
 
@@ -94,7 +95,7 @@ def table(results: Path) -> None:
             if name in row:
                 found.setdefault(name, []).append(row[name])
     print(f"| data | epsilon | network | releases | {' | '.join(STUDENTS)} | processor time | memory |")
-    print("|---|---|---|---|---|---|---|---|---|---|")
+    print("|---" * (6 + len(STUDENTS)) + "|")
     for (name, epsilon, network), found in sorted(cells.items()):
         shown = [_percent(found.get(kind)) for kind in STUDENTS]
         cost = f"{statistics.mean(found['seconds']):.0f} s | {max(found['gigabytes']):.1f} GB"
@@ -115,9 +116,11 @@ def main() -> None:
     reader.add_argument("--epsilon", default="1,10")
     reader.add_argument("--releases", type=int, default=3)
     reader.add_argument("--network")
+    reader.add_argument("--students", help="kinds, with commas; default: logits,labels,fixed, or features")
     reader.add_argument("--size", type=int)
     reader.add_argument("--label")
     asked = reader.parse_args()
+    students = (asked.students or ("features" if asked.network else "logits,labels,fixed")).split(",")
     asked.results.touch()
     for number in range(asked.releases):
         for where in asked.data:
@@ -127,7 +130,7 @@ def main() -> None:
                 lines = [json.loads(line) for line in asked.results.read_text("utf-8").splitlines()]
                 if any(all(line[name] == value for name, value in cell.items()) for line in lines):
                     continue
-                row = json.dumps({**cell, **measured(file, epsilon, asked.network)})
+                row = json.dumps({**cell, **measured(file, epsilon, asked.network, students)})
                 with asked.results.open("a") as out:
                     out.write(row + "\n")
                     out.flush()
