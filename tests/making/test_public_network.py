@@ -16,7 +16,7 @@ from sfumato.contracts import Reading
 from sfumato.errors import DataError, UsageError
 from sfumato.making.release import Job, make_release
 from sfumato.making.resample import resample_release
-from sfumato.release import read_release, statements, verify
+from sfumato.release import read_certificate, read_release, statements, verify
 from sfumato.values import Images
 
 from commands import request, sfumato, tiny
@@ -144,7 +144,8 @@ def test_a_name_that_a_certificate_cannot_hold_is_refused_before_anything_is_ask
 
 
 @pytest.mark.usefixtures("method")
-def test_a_network_without_images_for_it_is_no_release(tmp_path: Path, network: Path) -> None:
-    with pytest.raises(UsageError, match="got 0 images and a network"):
-        make_release(job(tmp_path, network=network, images=False), tmp_path / "r")
-    assert not (tmp_path / "r").exists()
+def test_a_network_that_helped_to_ask_is_named_without_images_for_it(tmp_path: Path, network: Path) -> None:
+    folder = make_release(job(tmp_path, network=network, images=False), tmp_path / "r")
+    named = read_certificate(folder).public.public_network
+    assert named == f"{network.name}, SHA-256 {hashlib.sha256(network.read_bytes()).hexdigest()}"
+    assert verify(folder).ok, verify(folder).text()

@@ -5,12 +5,15 @@ from __future__ import annotations
 import dataclasses
 import logging
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
+from networks.exported import export, name_of, seeded
 from sfumato.errors import UsageError
+from sfumato.making.release import Job, make_release
 from sfumato.methods.private_evolution import (
     PrivateEvolution,
     embedding,
@@ -18,7 +21,9 @@ from sfumato.methods.private_evolution import (
     systematic_resample,
     vote_weights,
 )
+from sfumato.networks.public_network import public_features
 from sfumato.privacy import Budget, GaussianSum, Ledger, PrivateImages
+from sfumato.release import read_certificate, statements, verify
 from sfumato.synthesis.candidates import Simulator
 from sfumato.values import Images, Spec
 
@@ -210,3 +215,40 @@ def test_defaults_follow_public_facts():
 def test_bad_settings_are_refused(wrong: dict[str, object]):
     with pytest.raises(UsageError, match="Expected"):
         dataclasses.replace(SMALL, **wrong)  # type: ignore[arg-type]
+
+
+def test_votes_are_cast_by_the_features_of_a_public_network(tmp_path: Path) -> None:
+    network = str(export(tmp_path / "tiny.pt2", seeded()))
+    method = dataclasses.replace(SMALL, network=network)
+    assert method.public_network() == name_of(Path(network))
+    images = torch.rand(4, 1, 8, 8, generator=torch.Generator().manual_seed(1))
+    draws = [torch.Generator().manual_seed(0) for _ in range(2)]
+    by_network = embedding(halves().spec, 32, draws[0], network=network)(images)
+    expected = public_features(network, (1, 8, 8))(images).flatten(1)
+    project = torch.randn(expected.shape[1], 32, generator=draws[1]) / math.sqrt(32)
+    torch.testing.assert_close(by_network, expected @ project)
+    made = fitted(method, halves(), 100.0, count=90)
+    # To these features an image and its mirror image are one, so the half that is bright does not count.
+    halves_of = torch.stack([made.unit()[..., :4].mean((1, 2, 3)), made.unit()[..., 4:].mean((1, 2, 3))])
+    darker = halves_of.amin(0)
+    assert darker[made.labels == 2].mean() > darker[made.labels != 2].mean() + 0.2
+
+
+def test_a_network_that_is_not_there_is_refused_before_anything_is_charged(tmp_path: Path) -> None:
+    ledger = Ledger(Budget(1.0, 1e-5))
+    private = PrivateImages.seal(halves(), ledger)
+    with pytest.raises(UsageError, match="efficientnet-lite0, or a file"):
+        dataclasses.replace(SMALL, network=str(tmp_path / "none.pt2")).fit(private, None)
+    assert not ledger.charges
+
+
+def test_a_release_by_votes_of_a_network_names_it_and_verifies(tmp_path: Path) -> None:
+    network = export(tmp_path / "tiny.pt2", seeded())
+    np.savez(tmp_path / "halves.npz", x=halves().pixels.transpose(0, 2, 3, 1), y=halves().labels)
+    settings = (("network", str(network)), ("steps", "2"), ("population", "20"))
+    job = Job(str(tmp_path / "halves.npz"), "private-evolution", 8.0, count=12, settings=settings)
+    folder = make_release(job, tmp_path / "r")
+    certificate = read_certificate(folder)
+    assert certificate.public.public_network == name_of(network)
+    assert statements.NETWORK in certificate.assumptions
+    assert verify(folder).ok, verify(folder).text()

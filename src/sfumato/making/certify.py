@@ -62,10 +62,10 @@ def certify(
     hyperparameters = {name: _written(name, value) for name, value in settings.items()}
     network = network_of(task.synthesizer)
     samples = _samples(images)
-    if bool(samples["network"]) != (network is not None):
+    if samples["network"] and network is None:
         raise UsageError(
-            f"Expected images for a public network exactly where the method names one; got {samples['network']} "
-            f"images and {'no network' if network is None else 'a network'}.",
+            f"Expected images for a public network only where the method names one; got {samples['network']} images "
+            "and no network.",
             fix="let the method's sampler and its public_network agree",
         )
     return Certificate.model_validate(

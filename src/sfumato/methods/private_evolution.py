@@ -6,7 +6,8 @@ noise, and the candidates with many votes are replaced by variations of them. No
 
 The published code logs the exact counts and a private FID, and takes the set of classes from the data; here the
 classes are public, only noisy counts are used, and the threshold follows from their noise. Its result is the last
-population; here the last noisy counts are weights, so that any number of images can be drawn.
+population; here the last noisy counts are weights, so that any number of images can be drawn. The features are those of
+scattering, or with `network` those of a public network, as in the paper.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from torch import Generator, Tensor, nn
 
 from sfumato.contracts import Sampler, Synthesizer
 from sfumato.errors import UsageError, expect_one_of, expect_within
+from sfumato.networks.public_network import NO_NETWORK, certified_name, public_features
 from sfumato.networks.scattering import ScatteringFeatures
 from sfumato.privacy import Budget, GaussianSum, PrivateImages
 from sfumato.progress import track
@@ -55,6 +57,7 @@ class PrivateEvolution(Synthesizer):
     first_degree: float = 0.6  # of variation
     last_degree: float = 0.1
     dimensions: int = 256  # of the feature space
+    network: str = NO_NETWORK  # whose features are used: a public network, efficientnet-lite0 or the path of a file
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -84,9 +87,12 @@ class PrivateEvolution(Synthesizer):
             GaussianSum(rounds=self.steps, purpose="votes of private images for the synthetic image most like them")
         ]
 
+    def public_network(self) -> str | None:
+        return None if self.network == NO_NETWORK else certified_name(self.network)
+
     def seconds(self, spec: Spec) -> float:
         bins = self.population * len(spec.classes)
-        feature = 3e-4 * spec.pixels / 784  # of one image
+        feature = 3e-4 * spec.pixels / 784 if self.network == NO_NETWORK else 5e-3  # of one image
         made = self.steps * bins * (1 + self.lookahead)
         votes = self.steps * spec.count * bins * (self.dimensions + COARSE**2 * spec.channels) / 3e10
         return 5 + (spec.count + made) * feature + votes + (made + spec.count) * feature
@@ -100,10 +106,11 @@ class PrivateEvolution(Synthesizer):
         source: CandidateSource | None = None,
     ) -> Sampler:
         spec, k = private.spec, len(private.spec.classes)
+        draw = Generator().manual_seed(self.seed)
+        # A network that cannot be used is refused here, before anything is charged.
+        embed = embedding(spec, self.dimensions, draw, network=self.network)
         (mechanism,) = private.ledger.calibrate(*self.plan(spec))
         source = source or candidate_source(self.source, public, self.weights)
-        draw = Generator().manual_seed(self.seed)
-        embed = embedding(spec, self.dimensions, draw)
         sealed = private.mapped(lambda image: embed(image[None])[0, :, None, None])
         query = sealed.open(mechanism, microbatch=max(16, min(4096, SCORES // (k * self.population))))
         noise = mechanism.noise_multiplier or 0.0
@@ -151,18 +158,22 @@ class PrivateEvolution(Synthesizer):
         return torch.stack(seen).mean(0).reshape(*images.shape[:2], -1)
 
 
-def embedding(spec: Spec, dimensions: int, draw: Generator) -> Callable[[Tensor], Tensor]:
-    """A fixed public map (b, c, h, w) -> (b, d): scattering features, projected at random to fewer dimensions.
+def embedding(spec: Spec, dimensions: int, draw: Generator, *, network: str = NO_NETWORK) -> Callable[[Tensor], Tensor]:
+    """A fixed public map (b, c, h, w) -> (b, d): features, projected at random to fewer dimensions.
 
-    A coarse copy of the pixels is appended, because a modulus does not distinguish black on white from white on black.
+    To features of scattering a coarse copy of the pixels is appended, because a modulus does not distinguish black on
+    white from white on black; a public network does.
     """
-    features = ScatteringFeatures(*spec.shape)
+    features = ScatteringFeatures(*spec.shape) if network == NO_NETWORK else public_features(network, spec.shape)
     project = torch.randn(math.prod(features.shape), dimensions, generator=draw) / math.sqrt(dimensions)
     coarse = nn.AdaptiveAvgPool2d((min(COARSE, spec.height), min(COARSE, spec.width)))
 
     def embed(images: Tensor) -> Tensor:
+        projected = features(images).flatten(1) @ project
+        if network != NO_NETWORK:
+            return projected
         pixels = coarse(images).flatten(1)
-        return torch.cat([features(images).flatten(1) @ project, PIXELS / math.sqrt(pixels.shape[1]) * pixels], dim=1)
+        return torch.cat([projected, PIXELS / math.sqrt(pixels.shape[1]) * pixels], dim=1)
 
     return embed
 

@@ -26,7 +26,7 @@ from sfumato.contracts import Sampler, Synthesizer
 from sfumato.errors import expect_within
 from sfumato.networks.linear_teacher import Features, LinearHead, LinearTeacher, WhitenedFeatures
 from sfumato.networks.photograph_features import PhotographFeatures
-from sfumato.networks.public_network import certified_name, public_features
+from sfumato.networks.public_network import NO_NETWORK, certified_name, public_features
 from sfumato.networks.scattering import ScatteringFeatures
 from sfumato.privacy import Budget, Descent, GaussianSum, PrivateImages, Query, descend
 from sfumato.progress import track
@@ -69,7 +69,6 @@ NETWORK_RATIO = 3  # images for each feature of the public network; a student ne
 LEAST_NETWORK_IMAGES = 4_000
 SMALLEST_PHOTOGRAPH = 16  # pixels; smaller images have no fine structure
 HYBRID_SHARE = 0.6  # of the distillation set of aligned photographs
-NO_NETWORK = "none"
 ALIGNMENT_IMAGES = 500  # sampled images that show whether the private ones are aligned
 ALIGNED = 0.12  # 0.03 to 0.05 of CIFAR-10, 0.2 to 0.4 of faces
 

@@ -21,6 +21,7 @@ from torch.nn import functional as F
 from sfumato.errors import DataError, UsageError, printable
 from sfumato.networks.efficientnet_lite0 import LITE0_SHA256, expect_lite0, lite0
 
+NO_NETWORK = "none"  # a method's setting where it uses no public network
 LITE0 = "efficientnet-lite0"
 LITE0_SIDES = (64, 96)  # pixels that it sees of small images, and of those beyond forty pixels
 LITE0_ROWS = (3, 5, 7)  # rows of blocks whose maps are used: edges, parts, and what they are parts of
