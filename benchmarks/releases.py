@@ -7,12 +7,13 @@ npz beside the results first. Every release is made and judged by the commands t
 as one line, and removed; a run that was stopped goes on where it was. The table at the end has mean and standard error
 over the releases, for each kind of student (--students): a small CNN on the released logits, the same on the labels
 of the class images alone or of all images, the linear student on the fixed features of this package, and with a public
-network the linear student on its features.
+network the linear student on its features. With --forecast these means are what `sfumato plan` tells people to expect.
 """
 
 from __future__ import annotations
 
 import argparse
+import csv
 import json
 import math
 import os
@@ -28,7 +29,10 @@ import numpy as np
 
 from sfumato import data
 from sfumato.contracts import Reading
+from sfumato.making.forecast import STUDENTS as FORECAST
+from sfumato.making.forecast import TABLE
 
+FACTS = ("data", "colour", "records", "classes")
 STUDENTS = {
     "logits": [],
     "labels": ["--loss", "labels"],
@@ -102,6 +106,27 @@ def table(results: Path) -> None:
         print(f"| {name} | {epsilon} | {network} | {len(found['seconds'])} | {' | '.join(shown)} | {cost} |")
 
 
+def write_forecast(results: Path) -> None:
+    """The means as a table for `sfumato plan`."""
+    cells: dict[tuple[Any, ...], list[float]] = {}
+    for line in results.read_text("utf-8").splitlines():
+        row = json.loads(line)
+        for student in FORECAST:
+            if student in row:
+                cells.setdefault((*(row[name] for name in FACTS), row["epsilon"], student), []).append(row[student])
+    with TABLE.open("w", encoding="utf-8", newline="") as out:
+        lines = csv.writer(out, lineterminator="\n")
+        lines.writerow([*FACTS, "epsilon", "student", "accuracy"])
+        lines.writerows([*cell, f"{statistics.mean(values):.4f}"] for cell, values in sorted(cells.items()))
+
+
+def facts(file: Path) -> dict[str, Any]:
+    """What is public of a data set."""
+    spec = data.open_source(str(file), Reading()).spec
+    colour = "yes" if spec.channels == 3 else "no"
+    return {"data": file.stem, "colour": colour, "records": spec.count, "classes": len(spec.classes)}
+
+
 def _percent(values: list[float] | None) -> str:
     if values is None:
         return ""
@@ -117,6 +142,7 @@ def main() -> None:
     reader.add_argument("--releases", type=int, default=3)
     reader.add_argument("--network")
     reader.add_argument("--students", help="kinds, with commas; default: logits,labels,fixed, or features")
+    reader.add_argument("--forecast", action="store_true", help="write the table of `sfumato plan`")
     reader.add_argument("--size", type=int)
     reader.add_argument("--label")
     asked = reader.parse_args()
@@ -126,7 +152,7 @@ def main() -> None:
         for where in asked.data:
             file = split(where, asked.size, asked.label, asked.results.absolute().parent)
             for epsilon in asked.epsilon.split(","):
-                cell = {"data": file.stem, "epsilon": epsilon, "network": asked.network, "release": number}
+                cell = {**facts(file), "epsilon": epsilon, "network": asked.network, "release": number}
                 lines = [json.loads(line) for line in asked.results.read_text("utf-8").splitlines()]
                 if any(all(line[name] == value for name, value in cell.items()) for line in lines):
                     continue
@@ -136,6 +162,8 @@ def main() -> None:
                     out.flush()
                     os.fsync(out.fileno())
     table(asked.results)
+    if asked.forecast:
+        write_forecast(asked.results)
 
 
 if __name__ == "__main__":

@@ -10,10 +10,11 @@ import pytest
 import torch
 
 from sfumato.errors import UsageError
-from sfumato.methods.sfumato import PURPOSES, Sfumato, TeacherFilteredSampler
+from sfumato.methods.sfumato import PURPOSES, Sfumato
 from sfumato.networks.photograph_features import PhotographFeatures
 from sfumato.networks.scattering import ScatteringFeatures
 from sfumato.privacy import Budget
+from sfumato.synthesis.teacher_filtered import TeacherFilteredSampler
 from sfumato.values import Images, Spec
 
 from toys import ToySource, digits, digits_known, fitted, fitted_sampler

@@ -17,11 +17,13 @@ from sfumato.errors import BudgetExceeded, DataError, EnvironmentProblem, UsageE
 from sfumato.making.release import Job, make_release, plan_release
 from sfumato.making.resample import resample_release
 from sfumato.methods import sfumato as method
-from sfumato.methods.sfumato import PURPOSES, Sfumato, TeacherFilteredSampler
+from sfumato.methods.sfumato import PURPOSES, Sfumato
 from sfumato.networks import efficientnet_lite0
 from sfumato.networks.public_network import named_features
 from sfumato.privacy import Budget, Ledger, PrivateImages, SeededNoise
 from sfumato.release import read_release, verify
+from sfumato.synthesis import teacher_filtered
+from sfumato.synthesis.teacher_filtered import TeacherFilteredSampler
 from sfumato.training.linear_student import fit_linear_student
 from sfumato.training.student import outputs
 from sfumato.values import Spec
@@ -36,7 +38,7 @@ SPEC = Spec(300, 1, 8, 8, ("all", "left", "right"))
 
 @pytest.fixture(autouse=True)
 def _few_images(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(method, "LEAST_NETWORK_IMAGES", LEAST)
+    monkeypatch.setattr(teacher_filtered, "LEAST_NETWORK_IMAGES", LEAST)
 
 
 @pytest.fixture
@@ -138,11 +140,11 @@ def test_a_student_finds_the_teacher_that_sees_through_the_network(tmp_path: Pat
     assert sampler.network_teacher is not None
     images = sampler(torch.arange(30) % 3).network
     assert images is not None
-    assert len(images) == max(LEAST, method.NETWORK_RATIO * (DIMENSIONS + 1))
-    torch.testing.assert_close(sampler.network_teacher(images.pixels), images.logits, atol=1e-4, rtol=1e-4)
+    assert len(images) == max(LEAST, teacher_filtered.NETWORK_RATIO * (DIMENSIONS + 1))
+    torch.testing.assert_close(sampler.network_teacher.teacher(images.pixels), images.logits, atol=1e-4, rtol=1e-4)
     student = fit_linear_student(images, named_in(images.seen_through, network), what="t")
     pixels = torch.from_numpy(source.pixels)
-    made, true = outputs(student, pixels), sampler.network_teacher(pixels)
+    made, true = outputs(student, pixels), sampler.network_teacher.teacher(pixels)
     assert (made.argmax(1) == true.argmax(1)).float().mean() > 0.97
     # Its features are equal for mirror images, so that left and right are one to it, and everywhere is another.
     everywhere = torch.from_numpy(source.labels == 2)
@@ -178,7 +180,7 @@ def test_lite0_is_a_network_too(monkeypatch: pytest.MonkeyPatch) -> None:
     sampler = fitted_sampler(seeing, halves(60), 10.0)
     assert isinstance(sampler, TeacherFilteredSampler)
     assert sampler.network_teacher is not None
-    assert sampler.network_teacher(torch.zeros(2, 1, 8, 8, dtype=torch.uint8)).shape == (2, 3)
+    assert sampler.network_teacher.teacher(torch.zeros(2, 1, 8, 8, dtype=torch.uint8)).shape == (2, 3)
     assert seeing.public_network() is not None
 
 

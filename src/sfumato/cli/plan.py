@@ -28,6 +28,7 @@ def plan(job: JobOptions, as_json: Json = False) -> None:
                 "epsilon": planned.epsilon,
                 "method": job.method,
                 "seconds": planned.seconds,
+                "expected": [asdict(expected) for expected in planned.expected],
                 "mechanisms": asked,
             }
         )
@@ -38,3 +39,5 @@ def plan(job: JobOptions, as_json: Json = False) -> None:
         typer.secho(technical_line(question), dim=True)
     print(f"  costs   epsilon {planned.epsilon:.4g} of {budget.epsilon:g} at delta {budget.delta:g}")
     print(f"  takes   about {max(1, round(planned.seconds / 60))} min on two laptop cores")
+    for expected in planned.expected:
+        print(f"  expect  {expected.text()}; yours may be easier or harder")

@@ -15,7 +15,9 @@ from sfumato.contracts import DEFAULT_METHOD, Reading, Synthesizer
 from sfumato.errors import UsageError
 from sfumato.lab.folder import Lab
 from sfumato.making.certify import assumptions_of, certify, network_of
+from sfumato.making.forecast import Forecast, forecast, measured
 from sfumato.making.shards import Shards, is_sharded, open_records, refuse_other_than_sums
+from sfumato.networks.public_network import LITE0
 from sfumato.privacy import Budget, Ledger, Mechanism, Noise, PrivateImages, Tape, calibrate, epsilon_pld
 from sfumato.release import write_release
 from sfumato.values import Images, Source, Spec
@@ -63,6 +65,7 @@ class Plan:
     mechanisms: tuple[Mechanism, ...]
     epsilon: float
     seconds: float
+    expected: tuple[Forecast, ...]  # how good students of the release will be, judged by public data; may be empty
 
 
 def task_of(job: Job, source: Source) -> Task:
@@ -100,7 +103,16 @@ def plan_release(job: Job, *, source: Source | None = None) -> Plan:
     task = task_of(job, source or open_records(job))
     epsilon, delta = task.budget.epsilon, task.budget.delta
     mechanisms = calibrate(task.synthesizer.plan(task.spec), epsilon=epsilon, delta=delta)
-    return Plan(task, mechanisms, epsilon_pld(mechanisms, delta), task.synthesizer.seconds(task.spec))
+    seconds = task.synthesizer.seconds(task.spec)
+    return Plan(task, mechanisms, epsilon_pld(mechanisms, delta), seconds, _expected(job, task))
+
+
+def _expected(job: Job, task: Task) -> tuple[Forecast, ...]:
+    """For the default method alone, and without public images: nothing else was measured for this."""
+    if job.method != DEFAULT_METHOD or job.public is not None:
+        return ()
+    network = network_of(task.synthesizer)
+    return forecast(task.spec, task.budget, measured(), lite0=network is not None and network.startswith(LITE0))
 
 
 def with_settings(synthesizer: Synthesizer, settings: Mapping[str, str]) -> Synthesizer:

@@ -169,7 +169,7 @@ def embedding(spec: Spec, dimensions: int, draw: Generator, *, network: str = NO
     coarse = nn.AdaptiveAvgPool2d((min(COARSE, spec.height), min(COARSE, spec.width)))
 
     def embed(images: Tensor) -> Tensor:
-        projected = features(images).flatten(1) @ project
+        projected: Tensor = features(images).flatten(1) @ project
         if network != NO_NETWORK:
             return projected
         pixels = coarse(images).flatten(1)

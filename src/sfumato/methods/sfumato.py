@@ -29,7 +29,6 @@ from sfumato.networks.photograph_features import PhotographFeatures
 from sfumato.networks.public_network import NO_NETWORK, certified_name, public_features
 from sfumato.networks.scattering import ScatteringFeatures
 from sfumato.privacy import Budget, Descent, GaussianSum, PrivateImages, Query, descend
-from sfumato.progress import track
 from sfumato.synthesis import moments
 from sfumato.synthesis.dead_leaves import dead_leaves
 from sfumato.synthesis.embedding import class_sizes, with_count
@@ -37,6 +36,7 @@ from sfumato.synthesis.image_code import ImageCode, Kind
 from sfumato.synthesis.mixture_sampler import MixtureSampler, quantised
 from sfumato.synthesis.scenes import scenes
 from sfumato.synthesis.spectrum import Spectrum
+from sfumato.synthesis.teacher_filtered import CHUNK, Amounts, NetworkTeacher, ProceduralImages, TeacherFilteredSampler
 from sfumato.values import Images, Spec
 
 PURPOSES = {
@@ -63,17 +63,9 @@ LENGTH_EDGES = 2.0 ** (torch.arange(-32, 1) / 4)  # of the histogram of lengths,
 CLASS_COUNT_SHARE = 0.02  # of a row's squared norm, spent on the size of its class
 COMPONENT_COUNT_SHARE = 0.08  # of a row's squared norm, spent on the size of its mixture component
 WHITENING_IMAGES = 2_000  # sampled images from which the whitening of the features is estimated
-CHUNK = 500  # images sampled and labelled at a time
-NETWORK_CHUNK = 64  # images at a time through a public network
-NETWORK_RATIO = 3  # images for each feature of the public network; a student needs more than 1
-LEAST_NETWORK_IMAGES = 4_000
 SMALLEST_PHOTOGRAPH = 16  # pixels; smaller images have no fine structure
-HYBRID_SHARE = 0.6  # of the distillation set of aligned photographs
-ALIGNMENT_IMAGES = 500  # sampled images that show whether the private ones are aligned
-ALIGNED = 0.12  # 0.03 to 0.05 of CIFAR-10, 0.2 to 0.4 of faces
 
 _Row = Callable[[Tensor, Tensor], Tensor]  # an image code and its label to a row
-ProceduralImages = Callable[[int, torch.Generator], Tensor]  # so many images (n, c, h, w) uint8, drawn so
 
 
 @dataclass(frozen=True)
@@ -206,10 +198,12 @@ class Sfumato(Synthesizer):
         teacher = self._train_teacher(private, questions["teacher"], sampler, features)
         network_teacher = None
         if seen is not None:
-            network_teacher = self._train_teacher(private, questions["network teacher"], sampler, seen, affine=True)
+            seeing = self._train_teacher(private, questions["network teacher"], sampler, seen, affine=True)
+            network_teacher = NetworkTeacher(seeing, certified_name(self.network))
         public_pixels = None if public is None or not len(public) else public.pixels
+        amounts = Amounts(self.candidates, self.transfer_ratio, self.procedural_share)
         return TeacherFilteredSampler(
-            self, spec, sampler, procedural, teacher, network_teacher, public_pixels, photographs=photographs
+            amounts, spec, sampler, procedural, teacher, network_teacher, public_pixels, photographs=photographs
         )
 
     def _procedural_images(
@@ -420,144 +414,3 @@ def _class_axes(query: Query, projected: _Row, bound: float, pooled: Tensor, siz
 
 def _cross_entropy(model: Callable[..., Tensor], features: Tensor, label: Tensor) -> Tensor:
     return F.cross_entropy(model(features[None]), label[None])
-
-
-def _alignment(sampler: MixtureSampler, classes: int) -> float:
-    """How much of the structure of sampled images all of them share: much of faces, little of scenes; from 0 to 1."""
-    images = sampler(torch.arange(ALIGNMENT_IMAGES) % classes, details=0).float()
-    structure = images - images.mean((2, 3), keepdim=True)
-    return float(structure.mean(0).square().mean() / structure.square().mean().clamp(min=1e-9))
-
-
-def _blurred(images: Tensor) -> Tensor:
-    """Without the details that image codes of scenes do not hold."""
-    width = 2 * round(max(images.shape[2:]) / 14) + 1
-    for _ in range(2):
-        images = F.avg_pool2d(F.pad(images, (width // 2,) * 4, mode="replicate"), width, stride=1)
-    return images
-
-
-def _likeliest(logits: Tensor, labels: Tensor) -> Tensor:
-    """For each label the number of an image, among those that are likeliest to be of its class, each at most once."""
-    probabilities = logits.softmax(1)
-    numbers = torch.empty_like(labels)
-    for label in range(logits.shape[1]):
-        wanted = labels == label
-        numbers[wanted] = probabilities[:, label].topk(int(wanted.sum())).indices
-    return numbers
-
-
-class TeacherFilteredSampler:
-    """The sampler: class images selected by the teacher among candidates, and a distillation set with its logits."""
-
-    def __init__(
-        self,
-        method: Sfumato,
-        spec: Spec,
-        sampler: MixtureSampler,
-        procedural: ProceduralImages,
-        teacher: LinearTeacher,
-        network_teacher: LinearTeacher | None,
-        public: Tensor | None,
-        *,
-        photographs: bool,
-    ) -> None:
-        self.method = method
-        self.spec = spec
-        self.sampler = sampler
-        self.procedural = procedural
-        self.teacher = teacher
-        self.network_teacher = network_teacher
-        self.public = public
-        self.draw = sampler.draw
-        self.photographs = photographs
-        # Mixtures of photographs that are not aligned are shapeless: procedural images are better class images.
-        self.sampled_classes = not photographs or _alignment(sampler, len(spec.classes)) > ALIGNED
-
-    @torch.no_grad()
-    def __call__(self, labels: Tensor) -> Images:
-        chunks = torch.split(labels, CHUNK)
-        made = [self._chunk(chunk) for chunk in track(chunks, what="images", total=len(chunks))]
-        class_images, pixels, logits = (torch.cat(parts) for parts in zip(*made, strict=True))
-        if not self.sampled_classes:
-            class_images = pixels[_likeliest(logits, labels)]
-        distillation = Images(pixels, logits.argmax(1), self.spec.classes, logits)
-        network = None if self.network_teacher is None else self._for_network(self.network_teacher)
-        return Images(class_images, labels, self.spec.classes, transfer=distillation, network=network)
-
-    def _for_network(self, teacher: LinearTeacher) -> Images:
-        """Sampled and procedural images, half and half, with the logits of the teacher that sees through a network."""
-        count = max(LEAST_NETWORK_IMAGES, NETWORK_RATIO * teacher.head.linear.in_features)
-        chunks = torch.split(torch.arange(count // 2) % len(self.spec.classes), NETWORK_CHUNK // 2)
-        pixels, logits = [], []
-        for number, labels in enumerate(track(chunks, what="images for the public network", total=len(chunks))):
-            sampled = self.sampler(labels, details=number % 3)
-            pixels.append(torch.cat([sampled, self._procedural(len(labels))]))
-            logits.append(teacher(pixels[-1]))
-        answers = torch.cat(logits)
-        seen_through = self.method.public_network()
-        return Images(torch.cat(pixels), answers.argmax(1), self.spec.classes, answers, seen_through=seen_through)
-
-    def _chunk(self, labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """One class image for each label, where they are sampled; images of the distillation set, and their logits."""
-        if self.photographs:
-            pixels = self._for_photographs(labels.repeat(self.method.transfer_ratio))
-            class_images = self._selected(*self._candidates(labels), labels) if self.sampled_classes else pixels[:0]
-            return class_images, pixels, self._logits(pixels)
-        candidates, logits = self._candidates(labels)
-        return self._selected(candidates, logits, labels), *self._distillation_set(candidates, logits)
-
-    def _candidates(self, labels: Tensor) -> tuple[Tensor, Tensor]:
-        """Several sampled images for each label, those with most detail first, and their logits: (m, n, ...)."""
-        most = self.method.candidates
-        count = most if self.photographs else max(most, self.method.transfer_ratio)
-        sampled = [self.sampler(labels, details=self._details(2 - 3 * n // most % 3)) for n in range(count)]
-        candidates = torch.stack(sampled)
-        logits = self._logits(candidates.flatten(0, 1)).reshape(count, len(labels), -1)
-        return candidates, logits
-
-    def _for_photographs(self, labels: Tensor) -> Tensor:
-        """Procedural images; where photographs are aligned, most of them with the coarse part of sampled ones."""
-        images = self._procedural(len(labels))
-        mixed = (torch.rand(len(labels), generator=self.draw) < HYBRID_SHARE).nonzero()[:, 0]
-        if self.sampled_classes and len(mixed):
-            fine = images[mixed].float() / 255
-            coarse = self.sampler(labels[mixed], details=0).float() / 255
-            amount = torch.rand(len(mixed), 1, 1, 1, generator=self.draw)
-            images[mixed] = quantised((coarse + amount * (fine - _blurred(fine))).clamp(0, 1))
-        return images
-
-    def _details(self, wanted: int) -> int:
-        """How often procedural detail is added: never to photographs, which it would cover."""
-        return 0 if self.photographs else wanted
-
-    def _selected(self, candidates: Tensor, logits: Tensor, labels: Tensor) -> Tensor:
-        """One candidate for each label, drawn by the probability that the teacher gives the label."""
-        images = torch.arange(len(labels))
-        probabilities = logits[: self.method.candidates].softmax(2)[:, images, labels]  # (m, n)
-        selected = torch.multinomial(probabilities.T + 1e-6, 1, generator=self.draw)[:, 0]
-        return candidates[selected, images]
-
-    def _distillation_set(self, candidates: Tensor, logits: Tensor) -> tuple[Tensor, Tensor]:
-        """The first candidates, a random part of them replaced by procedural images; and their logits."""
-        labels = candidates.shape[1]
-        numbers = torch.arange(self.method.transfer_ratio * labels)
-        kept = numbers[torch.rand(len(numbers), generator=self.draw) >= self.method.procedural_share]
-        places = (kept // labels, kept % labels)
-        procedural = self._procedural(len(numbers) - len(kept))
-        return (
-            torch.cat([candidates[places], procedural]),
-            torch.cat([logits[places], self._logits(procedural)]),
-        )
-
-    def _procedural(self, count: int) -> Tensor:
-        """Procedural images; where there are public images, half of them are public images instead."""
-        if self.public is None:
-            return self.procedural(count, self.draw)
-        public = self.public[torch.randint(len(self.public), (count // 2,), generator=self.draw)]
-        return torch.cat([self.procedural(count - len(public), self.draw), public])
-
-    def _logits(self, pixels: Tensor) -> Tensor:
-        if not len(pixels):
-            return torch.zeros(0, len(self.spec.classes))
-        return torch.cat([self.teacher(part) for part in torch.split(pixels, CHUNK)])

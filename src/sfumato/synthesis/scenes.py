@@ -132,8 +132,8 @@ class _Canvas:
         ]
         rows = torch.cat(of_layers, dim=1).transpose(1, 2).flatten(0, 1)  # (n layers, k)
         numbers = self.uppermost + LAYERS * torch.arange(self.count)[:, None, None]
-        seen = F.embedding(numbers.flatten(1), rows).transpose(1, 2).contiguous()  # (n, k, h w)
-        colour, tint, bulge, plain = seen.unflatten(2, (self.side, self.side)).split([3, 3, 7, 6], dim=1)
+        seen = F.embedding(numbers, rows).permute(0, 3, 1, 2).contiguous()  # (n, k, h, w)
+        colour, tint, bulge, plain = torch.split(seen, [3, 3, 7, 6], dim=1)
 
         pattern = plain[:, 0] * self.x + plain[:, 1] * self.y
         pattern += plain[:, 2] * self._texture()
@@ -141,12 +141,13 @@ class _Canvas:
         along = bulge[:, 0] * self.x + bulge[:, 1] * self.y + bulge[:, 2]
         across = bulge[:, 3] * self.x + bulge[:, 4] * self.y + bulge[:, 5]
         shade = 1 - bulge[:, 6] * along.square_().add_(across.square_()).clamp_(max=2)
-        return (colour + tint * pattern[:, None]).mul_(shade[:, None])
+        image: Tensor = (colour + tint * pattern[:, None]).mul_(shade[:, None])
+        return image
 
     def _texture(self) -> Tensor:
         """At each place one of the textures, another for each layer."""
         numbers = torch.randint(len(self.textures), (self.count, LAYERS), generator=self.draw)
-        seen = numbers.gather(1, self.uppermost.flatten(1)).unflatten(1, (self.side, self.side))
+        seen = numbers.gather(1, self.uppermost.flatten(1)).reshape(self.uppermost.shape)
         pixels = torch.arange(self.side**2).reshape(self.side, self.side)
         return self.textures.flatten()[seen * self.side**2 + pixels]
 
