@@ -4,7 +4,8 @@ The budget pays for two things. About a third pays for noisy sums: means and sec
 public basis (the image code), from which a mixture of Gaussians is fitted to each class. The rest pays for a teacher,
 a linear classifier on fixed features, trained by DP-SGD: scattering of grey images, patches and scattering in colour.
 
-With a public network (`network`) a second teacher is trained on its features, for students that have the network too.
+With a public network (`network`) a second teacher is trained on its features, for students that have the network too;
+and with EfficientNet-Lite0 the first class images of photographs are those whose features have the noisy class means.
 
 Everything else is post-processing. Class images: several candidates are sampled from the mixture of a class, and the
 teacher selects one, so that image and label agree. Distillation set: further sampled images and procedural images,
@@ -25,8 +26,9 @@ from torch.nn import functional as F
 from sfumato.contracts import Sampler, Synthesizer
 from sfumato.errors import expect_within
 from sfumato.networks.linear_teacher import Features, LinearHead, LinearTeacher, WhitenedFeatures
+from sfumato.networks.network_maps import NetworkMaps
 from sfumato.networks.photograph_features import PhotographFeatures
-from sfumato.networks.public_network import NO_NETWORK, certified_name, public_features
+from sfumato.networks.public_network import LITE0, NO_NETWORK, certified_name, public_features
 from sfumato.networks.scattering import ScatteringFeatures
 from sfumato.privacy import Budget, Descent, GaussianSum, PrivateImages, Query, descend
 from sfumato.synthesis import moments
@@ -36,7 +38,14 @@ from sfumato.synthesis.image_code import ImageCode, Kind
 from sfumato.synthesis.mixture_sampler import MixtureSampler, quantised
 from sfumato.synthesis.scenes import scenes
 from sfumato.synthesis.spectrum import Spectrum
-from sfumato.synthesis.teacher_filtered import CHUNK, Amounts, NetworkTeacher, ProceduralImages, TeacherFilteredSampler
+from sfumato.synthesis.teacher_filtered import (
+    CHUNK,
+    Amounts,
+    ClassMaps,
+    NetworkTeacher,
+    ProceduralImages,
+    TeacherFilteredSampler,
+)
 from sfumato.values import Images, Spec
 
 PURPOSES = {
@@ -49,6 +58,8 @@ PURPOSES = {
     "class covariances": "how the images of each class vary",
     "components": "typical variants of the images within each class",
     "teacher": "gradients of the teacher",
+    "network mean": "what the public network sees where, the mean of all images",
+    "network class means": "what the public network sees where, the mean of each class",
     "network teacher": "gradients of the teacher that sees through the public network",
 }
 # How the mixtures' part of the budget is divided.
@@ -60,6 +71,10 @@ VARIATION_SHARES = {"pooled covariance": 0.48, "class covariances": 0.17, "compo
 TONE_EDGES = (0.05, 0.1, 0.75, 0.9, 0.95)  # of the bins black, dark, medium, bright, light, white
 TONE_CENTRES = torch.tensor([0.02, 0.07, 0.4, 0.8, 0.93, 0.98])  # typical brightness in each bin
 LENGTH_EDGES = 2.0 ** (torch.arange(-32, 1) / 4)  # of the histogram of lengths, relative to the largest possible one
+NETWORK_MEAN_SHARE = 0.1  # of the share of the network's means; all classes contribute to this one
+# Lengths of what the network sees, relative to procedural images, where it is about 2: of images, and of their
+# deviations from the mean. Longer ones are clipped.
+NETWORK_BOUNDS = (4.0, 2.5)
 CLASS_COUNT_SHARE = 0.02  # of a row's squared norm, spent on the size of its class
 COMPONENT_COUNT_SHARE = 0.08  # of a row's squared norm, spent on the size of its mixture component
 WHITENING_IMAGES = 2_000  # sampled images from which the whitening of the features is estimated
@@ -90,6 +105,7 @@ class Sfumato(Synthesizer):
     procedural_share: float = 0.25  # of the distillation set, unless the images are photographs
     network: str = NO_NETWORK  # a public network: efficientnet-lite0, or the path of a file
     network_share: float = 0.4  # of the budget, if there is a public network, for the teacher that sees through it
+    picture_share: float = 0.2  # of the budget, if it is EfficientNet-Lite0 and images are in colour, for class images
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -108,7 +124,8 @@ class Sfumato(Synthesizer):
             candidates=(1, 1_000),
             transfer_ratio=(1, 1_000),
             procedural_share=(0, 1),
-            network_share=(0.001, 0.999),
+            network_share=(0.001, 0.799),
+            picture_share=(0.001, 0.2),
             seed=(0, 2**31 - 2),
         )
 
@@ -161,9 +178,22 @@ class Sfumato(Synthesizer):
         )
         if self.network == NO_NETWORK:
             return [*mixture, teacher]
-        left = 1 - self.network_share
-        through_network = replace(teacher, share=self.network_share, purpose=PURPOSES["network teacher"])
-        return [*(replace(asked, share=left * asked.share) for asked in (*mixture, teacher)), through_network]
+        # The questions through the network have their shares of the whole budget, and the others divide the rest.
+        through_network = {"network teacher": self.network_share}
+        if self._pictures(spec):
+            for_mean = NETWORK_MEAN_SHARE * self.picture_share
+            means = {"network mean": for_mean, "network class means": self.picture_share - for_mean}
+            through_network = {**means, **through_network}
+        left = 1 - sum(through_network.values())
+        asked = [replace(each, share=left * each.share) for each in (*mixture, teacher)]
+        for name, share in through_network.items():
+            form = teacher if name == "network teacher" else GaussianSum()
+            asked.append(replace(form, share=share, purpose=PURPOSES[name]))
+        return asked
+
+    def _pictures(self, spec: Spec) -> bool:
+        """Whether class images are found by what the public network sees."""
+        return self.network == LITE0 and _in_colour(spec)
 
     def public_network(self) -> str | None:
         return None if self.network == NO_NETWORK else certified_name(self.network)
@@ -187,8 +217,8 @@ class Sfumato(Synthesizer):
         spec = private.spec
         # A network that cannot be used is refused here, before anything is charged.
         seen = None if self.network == NO_NETWORK else public_features(self.network, spec.shape)
-        names = [*self._shares(spec), "teacher", *(["network teacher"] if seen else [])]
-        questions = dict(zip(names, private.ledger.calibrate(*self.plan(spec)), strict=True))
+        names = {purpose: name for name, purpose in PURPOSES.items()}
+        questions = {names[asked.purpose]: asked for asked in private.ledger.calibrate(*self.plan(spec))}
         code = _choose_code(private, questions["tones"])
         photographs = code.kind == "scene" and _large_enough(spec)
         procedural = self._procedural_images(private, questions, photographs=photographs)
@@ -196,6 +226,7 @@ class Sfumato(Synthesizer):
         sampler = MixtureSampler(code, mixtures, torch.Generator().manual_seed(self.seed + 1))
         features = PhotographFeatures(*spec.shape) if photographs else ScatteringFeatures(*spec.shape)
         teacher = self._train_teacher(private, questions["teacher"], sampler, features)
+        class_maps = self._class_maps(private, questions, procedural) if self._pictures(spec) else None
         network_teacher = None
         if seen is not None:
             seeing = self._train_teacher(private, questions["network teacher"], sampler, seen, affine=True)
@@ -203,7 +234,15 @@ class Sfumato(Synthesizer):
         public_pixels = None if public is None or not len(public) else public.pixels
         amounts = Amounts(self.candidates, self.transfer_ratio, self.procedural_share)
         return TeacherFilteredSampler(
-            amounts, spec, sampler, procedural, teacher, network_teacher, public_pixels, photographs=photographs
+            amounts,
+            spec,
+            sampler,
+            procedural,
+            teacher,
+            network_teacher,
+            class_maps,
+            public_pixels,
+            photographs=photographs,
         )
 
     def _procedural_images(
@@ -226,6 +265,18 @@ class Sfumato(Synthesizer):
         mean_row = query(clipped_row, l2_bound=1.0).float() * scale
         match = spectrum.matching(mean_row, deviation=_noise(query) * scale)
         return lambda count, draw: quantised(match(scenes(count, spec.shape, draw)))
+
+    def _class_maps(
+        self, private: PrivateImages, questions: dict[str, GaussianSum], procedural: ProceduralImages
+    ) -> ClassMaps:
+        """What the public network sees where in the images of each class, on average."""
+        examples = procedural(SPECTRUM_EXAMPLES, torch.Generator().manual_seed(self.seed))
+        maps = NetworkMaps(examples.float() / 255)
+        seen = private.mapped(lambda image: maps(image[None])[0])
+        common = _common_mean(seen.open(questions["network mean"]), NETWORK_BOUNDS[0], maps.bands)
+        query = seen.open(questions["network class means"])
+        deviations, _ = _class_deviations(query, common, NETWORK_BOUNDS[1], maps.bands)
+        return ClassMaps(maps, common + deviations)
 
     def _fit_mixtures(
         self, private: PrivateImages, questions: dict[str, GaussianSum], code: ImageCode

@@ -56,11 +56,15 @@ class Lite0Maps(nn.Module):
         self.network = lite0()
 
     def forward(self, images: Tensor) -> Tensor:  # (b, 3, h, w) in [0, 1] -> (b, d)
-        side = LITE0_SIDES[max(images.shape[2:]) > 40]
-        seen = F.interpolate(images, size=(side, side), mode="bilinear", antialias=True)
-        maps = self.network.maps(seen, rows=max(LITE0_ROWS))
+        maps = self.network.maps(seen_by_lite0(images), rows=max(LITE0_ROWS))
         pooled = [F.adaptive_avg_pool2d(maps[row - 1], CELLS).flatten(1) for row in LITE0_ROWS]
         return torch.cat([F.normalize(row, dim=1) for row in pooled], dim=1)
+
+
+def seen_by_lite0(images: Tensor) -> Tensor:
+    """Images in the size that the network sees them in."""
+    side = LITE0_SIDES[max(images.shape[2:]) > 40]
+    return F.interpolate(images, size=(side, side), mode="bilinear", antialias=True)
 
 
 class ExportedNetwork(nn.Module):

@@ -14,6 +14,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from sfumato.networks.cosines import cosines
+
 Kind = Literal["strokes", "object", "scene"]
 REACH = 1 / 7  # of the side; larger distances to the edge are clipped
 EDGES = {"strokes": 0.5, "object": 0.08}  # brighter pixels are inside
@@ -42,8 +44,8 @@ class ImageCode:
         if lightness is not None:  # mean brightness of the images, if known
             self.centres = (lightness, *self.centres[1:])
         self.reach = max(1.5, REACH * max(height, width))
-        self.down = [_cosines(min(k, height), height) for k in FINE[kind][:fields]]
-        self.across = [_cosines(min(k, width), width) for k in FINE[kind][:fields]]
+        self.down = [cosines(min(k, height), height) for k in FINE[kind][:fields]]
+        self.across = [cosines(min(k, width), width) for k in FINE[kind][:fields]]
         sizes = [(len(d), len(a)) for d, a in zip(self.down, self.across, strict=True)]
         self.length = sum(rows * columns for rows, columns in sizes)
         coarse, bands = [], []
@@ -84,14 +86,6 @@ class ImageCode:
         # A slope of 3 per pixel gives edges about as soft as those of real strokes.
         inside = torch.sigmoid(3 * self.reach * (2 * fields[0] - 1))
         return [inside if self.kind == "strokes" else inside * fields[1]]
-
-
-def _cosines(frequencies: int, side: int) -> Tensor:
-    """The first rows of the orthonormal cosine transform: (frequencies, side)."""
-    along, wave = torch.arange(side) + 0.5, torch.arange(frequencies)[:, None]
-    basis = torch.cos(math.pi / side * wave * along) * math.sqrt(2 / side)
-    basis[0] /= math.sqrt(2)
-    return basis
 
 
 def _distance(image: Tensor, edge: float, reach: float) -> Tensor:

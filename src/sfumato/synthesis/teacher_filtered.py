@@ -3,7 +3,8 @@
 Class images: several candidates are sampled from the mixture of a class, and the teacher selects one, so that image and
 label agree. Distillation set: further sampled images and procedural ones, with the teacher's logits. Photographs are
 treated otherwise, because mixtures hold too little of them: the distillation set is procedural, and unless photographs
-are aligned, so are the class images.
+are aligned, so are the class images. Where it is known what a public network sees in the images of each class, the
+first class images are found by that.
 """
 
 from __future__ import annotations
@@ -16,13 +17,16 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from sfumato.networks.linear_teacher import LinearTeacher
+from sfumato.networks.network_maps import NetworkMaps
 from sfumato.progress import track
+from sfumato.synthesis.inversion import inverted
 from sfumato.synthesis.mixture_sampler import MixtureSampler, quantised
 from sfumato.values import Images, Spec
 
 CHUNK = 500  # images sampled and labelled at a time
 NETWORK_CHUNK = 64  # images at a time through a public network
 NETWORK_RATIO = 3  # images for each feature of the public network; a student needs more than 1
+MOST_INVERTED_EACH, MOST_INVERTED = 12, 120  # class images that are inverted, of a class and in all: it takes long
 LEAST_NETWORK_IMAGES = 4_000
 HYBRID_SHARE = 0.6  # of the distillation set of aligned photographs
 ALIGNMENT_IMAGES = 500  # sampled images that show whether the private ones are aligned
@@ -73,6 +77,14 @@ def _likeliest(logits: Tensor, labels: Tensor) -> Tensor:
     return numbers
 
 
+@dataclass(frozen=True)
+class ClassMaps:
+    """What a public network sees where, and its mean of each class (k, d)."""
+
+    maps: NetworkMaps
+    means: Tensor
+
+
 class TeacherFilteredSampler:
     """The sampler: class images selected by the teacher among candidates, and a distillation set with its logits."""
 
@@ -84,6 +96,7 @@ class TeacherFilteredSampler:
         procedural: ProceduralImages,
         teacher: LinearTeacher,
         network_teacher: NetworkTeacher | None,
+        class_maps: ClassMaps | None,
         public: Tensor | None,
         *,
         photographs: bool,
@@ -94,6 +107,7 @@ class TeacherFilteredSampler:
         self.procedural = procedural
         self.teacher = teacher
         self.network_teacher = network_teacher
+        self.class_maps = class_maps
         self.public = public
         self.draw = sampler.draw
         self.photographs = photographs
@@ -107,9 +121,18 @@ class TeacherFilteredSampler:
         class_images, pixels, logits = (torch.cat(parts) for parts in zip(*made, strict=True))
         if not self.sampled_classes:
             class_images = pixels[_likeliest(logits, labels)]
+        if self.class_maps is not None and self.photographs:
+            self._invert_first(class_images, labels, self.class_maps)
         distillation = Images(pixels, logits.argmax(1), self.spec.classes, logits)
         network = None if self.network_teacher is None else self._for_network(self.network_teacher)
         return Images(class_images, labels, self.spec.classes, transfer=distillation, network=network)
+
+    def _invert_first(self, class_images: Tensor, labels: Tensor, known: ClassMaps) -> None:
+        """Replace the first class images of each class, which previews show, by those that the network's means give."""
+        each = max(1, min(MOST_INVERTED_EACH, MOST_INVERTED // len(self.spec.classes)))
+        first = torch.cat([(labels == number).nonzero()[:each, 0] for number in range(len(self.spec.classes))])
+        start = self.sampler(labels[first], details=0).float() / 255
+        class_images[first] = quantised(inverted(start, labels[first], known.means, known.maps, self.draw))
 
     def _for_network(self, seeing: NetworkTeacher) -> Images:
         """Sampled and procedural images, half and half, with the logits of the teacher that sees through a network."""
