@@ -63,7 +63,7 @@ def _heading(certificate: Certificate) -> tuple[str, str]:
 
 
 def _cell(height: int, width: int) -> tuple[int, int]:
-    """Small images grow by a whole factor, so that their pixels stay square; large ones shrink."""
+    """Small images grow by a whole factor, so that pixels of grey ones stay square; large ones shrink."""
     longest = max(height, width)
     if longest <= SIDE:
         factor = SIDE // longest
@@ -73,8 +73,11 @@ def _cell(height: int, width: int) -> tuple[int, int]:
 
 def _picture(pixels: NDArray[np.uint8], height: int, width: int) -> Image.Image:
     picture = Image.fromarray(pixels[0] if pixels.shape[0] == 1 else pixels.transpose(1, 2, 0)).convert("RGB")
-    grows = height >= picture.height
-    return picture.resize((width, height), Image.Resampling.NEAREST if grows else Image.Resampling.LANCZOS)
+    if height < picture.height:
+        return picture.resize((width, height), Image.Resampling.LANCZOS)
+    # Photographs are recognised more easily without the edges of their pixels.
+    smooth = pixels.shape[0] == 3
+    return picture.resize((width, height), Image.Resampling.BICUBIC if smooth else Image.Resampling.NEAREST)
 
 
 def _short(name: str, font: ImageFont.FreeTypeFont | ImageFont.ImageFont, width: int) -> str:
