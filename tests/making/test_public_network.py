@@ -40,6 +40,7 @@ def method(monkeypatch: pytest.MonkeyPatch) -> type[Any]:
     class Seeing(plain):
         network: str = ""
         images: bool = True
+        exchanged: bool = False  # the file was another one when the images were made
 
         def public_network(self) -> str | None:
             if not self.network:
@@ -51,7 +52,8 @@ def method(monkeypatch: pytest.MonkeyPatch) -> type[Any]:
 
             def sample(labels: torch.Tensor) -> Images:
                 images, logits = sampler(labels), torch.nn.functional.one_hot(labels, 3).float()
-                further = Images(255 - images.pixels, labels, images.classes, logits)
+                name = "another, SHA-256 " + 64 * "0" if self.exchanged else self.public_network()
+                further = Images(255 - images.pixels, labels, images.classes, logits, seen_through=name)
                 return replace(images, network=further if self.network and self.images else None)
 
             return sample
@@ -149,3 +151,10 @@ def test_a_network_that_helped_to_ask_is_named_without_images_for_it(tmp_path: P
     named = read_certificate(folder).public.public_network
     assert named == f"{network.name}, SHA-256 {hashlib.sha256(network.read_bytes()).hexdigest()}"
     assert verify(folder).ok, verify(folder).text()
+
+
+@pytest.mark.usefixtures("method")
+def test_a_network_whose_file_was_exchanged_during_the_run_is_not_certified(tmp_path: Path, network: Path) -> None:
+    with pytest.raises(DataError, match="to stay as it was during the run"):
+        make_release(job(tmp_path, network=network, exchanged=True), tmp_path / "r")
+    assert not (tmp_path / "r").exists()

@@ -10,7 +10,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sfumato.errors import UsageError, printable
+from sfumato.errors import DataError, UsageError, printable
 from sfumato.privacy import LATTICE_BITS, Ledger, Noise, epsilon_pld, epsilon_rdp, profile
 from sfumato.release import Certificate, NoiseSource, statements
 from sfumato.release.certificate import PUBLIC_NETWORK
@@ -67,6 +67,12 @@ def certify(
             f"Expected images for a public network only where the method names one; got {samples['network']} images "
             "and no network.",
             fix="let the method's sampler and its public_network agree",
+        )
+    if images.network is not None and images.network.seen_through != network:
+        raise DataError(
+            f"Expected the public network to stay as it was during the run, got {network} in place of "
+            f"{images.network.seen_through}.",
+            fix="put the file of the first network in its place again, and run the same command",
         )
     return Certificate.model_validate(
         {

@@ -230,7 +230,7 @@ class Sfumato(Synthesizer):
         network_teacher = None
         if seen is not None:
             seeing = self._train_teacher(private, questions["network teacher"], sampler, seen, affine=True)
-            network_teacher = NetworkTeacher(seeing, certified_name(self.network))
+            network_teacher = NetworkTeacher(seeing, seen.name)
         public_pixels = None if public is None or not len(public) else public.pixels
         amounts = Amounts(self.candidates, self.transfer_ratio, self.procedural_share)
         return TeacherFilteredSampler(

@@ -34,9 +34,10 @@ CHUNK = 64  # images at a time: the maps of more would fill memory
 class NetworkFeatures(nn.Module):
     """Features of an image and its mirror image by a public network, of unit length: (b, c, h, w) -> (b, d, 1, 1)."""
 
-    def __init__(self, network: nn.Module, shape: Sequence[int]) -> None:
+    def __init__(self, network: nn.Module, shape: Sequence[int], name: str) -> None:
         super().__init__()
         self.network = network
+        self.name = name  # as a certificate states it
         with torch.no_grad():
             self.shape = self(torch.zeros(2, *shape)).shape[1:]
 
@@ -88,8 +89,11 @@ class ExportedNetwork(nn.Module):
 
 def public_features(network: str, shape: Sequence[int]) -> NetworkFeatures:
     """The features by a network: "efficientnet-lite0", or the path of a file that `torch.export.save` wrote."""
-    made = Lite0Maps() if network == LITE0 else _exported(_file(network), shape)
-    return NetworkFeatures(made, shape)
+    if network == LITE0:
+        return NetworkFeatures(Lite0Maps(), shape, certified_name(LITE0))
+    file = _file(network)
+    content = file.read_bytes()  # once, so that what is named is what is used
+    return NetworkFeatures(_exported(file, content, shape), shape, _name_of(file, content))
 
 
 def named_features(name: str, shape: Sequence[int]) -> NetworkFeatures:
@@ -100,7 +104,7 @@ def named_features(name: str, shape: Sequence[int]) -> NetworkFeatures:
     """
     stated = name.partition(",")[0]
     network = stated if stated == LITE0 else str(CACHE.expanduser() / stated)
-    if (got := certified_name(network)) != name:
+    if (got := certified_name(network)) != name:  # before it is loaded, which can run code
         raise DataError(
             f"Expected the public network {_short(name)}, got another ({_short(got)}).",
             fix="get the network from the publisher of the release",
@@ -114,7 +118,11 @@ def certified_name(network: str) -> str:
         expect_lite0()
         return f"{LITE0}, SHA-256 {LITE0_SHA256}"
     file = _file(network)
-    return f"{file.name}, SHA-256 {hashlib.sha256(file.read_bytes()).hexdigest()}"
+    return _name_of(file, file.read_bytes())
+
+
+def _name_of(file: Path, content: bytes) -> str:
+    return f"{file.name}, SHA-256 {hashlib.sha256(content).hexdigest()}"
 
 
 def _short(name: str) -> str:
@@ -132,14 +140,14 @@ def _file(network: str) -> Path:
     )
 
 
-def _exported(path: Path, shape: Sequence[int]) -> nn.Module:
+def _exported(path: Path, content: bytes, shape: Sequence[int]) -> nn.Module:
     """A user's own network; it takes (b, 3, h, w) in [0, 1] and gives (b, d).
 
     The file is a program, and loading it can run anything: whoever names it trusts its author.
     """
     try:
         with _silent_loader():
-            network = ExportedNetwork(torch.export.load(io.BytesIO(path.read_bytes())))
+            network = ExportedNetwork(torch.export.load(io.BytesIO(content)))
     except Exception as error:  # a file that anyone may have written can make the loader raise anything
         raise DataError(
             f"Expected a network that torch.export.save wrote, got a file that is none ({_first_line(error)}).",
