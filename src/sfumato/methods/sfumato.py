@@ -132,8 +132,9 @@ class Sfumato(Synthesizer):
     @classmethod
     def for_task(cls, spec: Spec, budget: Budget) -> Self:
         # The signal-to-noise ratio of a class grows as epsilon times its number of records. A mixture component should
-        # hold five times the noise of its own count. Means get a larger share where there is more noise; more rounds
-        # and larger steps of the teacher help where there is less.
+        # hold five times the noise of its own count. Means get a larger share of the mixtures' part where there is more
+        # noise, and the mixtures a smaller one of the budget, because a student owes most to the teacher; more rounds
+        # and larger steps of the teacher help where there is less noise.
         signal = min(budget.epsilon, 100.0) * spec.count
         class_signal = signal / len(spec.classes)
         # About 2,000 records in a round keep the sampling noise below the privacy noise. Without clipping (epsilon inf)
@@ -141,11 +142,11 @@ class Sfumato(Synthesizer):
         rate = 2.0 if math.isinf(budget.epsilon) else min(200.0, 100 * math.sqrt(signal / 60_000))
         # Students of photographs are trained on procedural images, so more of the budget is the teacher's.
         colour = _in_colour(spec)
-        least_mixture_share = 0.2 if colour else 0.3
+        mixture_share = 0.2 if colour else 0.3 * min(1.0, (class_signal / 1_000) ** 0.115)
         # A student needs many images, and further ones cost no privacy.
         transfer_ratio = round(min(20.0, max(2.0, 20_000 / max(spec.count, 1))))
         return cls(
-            mixture_share=round(min(0.6, max(1.0, (2_000 / class_signal) ** 0.25) * least_mixture_share), 3),
+            mixture_share=round(max(0.1, mixture_share), 3),
             means_share=round(min(0.8, max(0.05, 0.15 * math.sqrt(6_000 / class_signal))), 3),
             components=round(min(24.0, max(1.0, class_signal / 500))),
             rounds=round(min(1_000.0, max(50.0, 800 * (signal / 60_000) ** 0.7))),
