@@ -35,11 +35,13 @@ from sfumato.synthesis import moments
 from sfumato.synthesis.dead_leaves import dead_leaves
 from sfumato.synthesis.embedding import class_sizes, with_count
 from sfumato.synthesis.image_code import ImageCode, Kind
+from sfumato.synthesis.inversion import STEPS
 from sfumato.synthesis.mixture_sampler import MixtureSampler, quantised
 from sfumato.synthesis.scenes import scenes
 from sfumato.synthesis.spectrum import Spectrum
 from sfumato.synthesis.teacher_filtered import (
     CHUNK,
+    MOST_INVERTED,
     Amounts,
     ClassMaps,
     NetworkTeacher,
@@ -203,7 +205,7 @@ class Sfumato(Synthesizer):
         # Per image on two cores: its features, a sampled image, and a procedural one.
         photographs, large = _in_colour(spec), max(spec.height, spec.width) > 40
         if photographs:
-            features, sampled, procedural = 1.3e-3, 5e-4, 4e-3 if large else 1.6e-3
+            features, sampled, procedural = 1.3e-3, 5e-4, 3e-3 if large else 1.2e-3
             from_mixtures, invented = 0.5 * self.candidates, 1.0 * self.transfer_ratio  # only aligned ones are sampled
         else:
             features, sampled, procedural = 4.5e-4 * spec.pixels / 784, 0.0, 0.0
@@ -211,8 +213,15 @@ class Sfumato(Synthesizer):
             invented = self.transfer_ratio * self.procedural_share
         per_record = 1.5 * features + from_mixtures * (features + sampled) + invented * (features + procedural)
         rows = self.rounds * self.sampling * spec.count
-        through_network = 0.0 if self.network == NO_NETWORK else (9e-3 if large else 3e-3) * (spec.count + 6_000)
-        return 10 + 0.01 * self.rounds + 1e-5 * rows + spec.count * per_record + through_network
+        return 10 + 0.01 * self.rounds + 1e-5 * rows + spec.count * per_record + self._network_seconds(spec)
+
+    def _network_seconds(self, spec: Spec) -> float:
+        """For what is seen through the public network; an image and its mirror image are seen for the teacher."""
+        if self.network == NO_NETWORK:
+            return 0.0
+        once = 4.5e-3 if max(spec.height, spec.width) > 40 else 1.5e-3  # one image through EfficientNet-Lite0
+        pictures = once * (spec.count + 3 * STEPS * MOST_INVERTED) if self._pictures(spec) else 0.0
+        return 2 * once * (spec.count + 6_000) + pictures
 
     def fit(self, private: PrivateImages, public: Images | None) -> Sampler:
         spec = private.spec
