@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch.nn import functional as F
 
 from sfumato.privacy import Budget, GaussianSum, Ledger, PrivateImages, Recording, noisy_gradient
 from sfumato.privacy.gradients import fast_path, layers
@@ -35,6 +37,26 @@ def the_fast_path_equals_the_reference() -> None:
                 width = fast.numel()
                 reference *= (1 - width**0.5 / BIG - fast_path.SLACK) / (1 - width**0.5 / BIG / 2 - 1e-5)
             assert float((fast - reference).norm() / reference.norm()) < 1e-4, (name, clip)
+
+
+def several_versions_of_a_record_are_one_row() -> None:
+    """Augmented at random in each evaluation, and as a batch within one evaluation."""
+
+    def augmented(call: Callable[..., Tensor], image: Tensor, label: Tensor) -> Tensor:
+        return cross_entropy(call, image + 0.5 * torch.randn(image.shape), label)
+
+    def together(call: Callable[..., Tensor], image: Tensor, label: Tensor) -> Tensor:
+        versions = torch.stack([image, image.flip(2), 0.5 * image])
+        return F.cross_entropy(call(versions), label.expand(3))
+
+    for loss, multiplicity in ((augmented, 3), (together, 1), (together, 2)):
+        for name in ("cnn", "residual", "standardised", "twice"):
+            model, shape = models()[name]
+            rows = both(model, shape, loss, l2_bound=1e-3, multiplicity=multiplicity)
+            fast, reference = (summed(kind, *batch(shape, 6), clip=False) for kind in rows)
+            assert float((fast - reference).norm() / reference.norm()) < 1e-4, (name, multiplicity)
+            moved = float(summed(rows[0], *batch(shape, 1), clip=True).norm()) / BIG
+            assert 0.99 < moved <= 1, (name, multiplicity, moved)
 
 
 def one_record_changes_a_fast_path_sum_by_at_most_its_bound() -> None:
@@ -131,6 +153,7 @@ def a_fast_path_round_replays_on_a_neighbour() -> None:
 
 CHECKS = [
     the_fast_path_equals_the_reference,
+    several_versions_of_a_record_are_one_row,
     one_record_changes_a_fast_path_sum_by_at_most_its_bound,
     a_ghost_norm_is_never_too_small,
     a_wide_gradient_keeps_its_bound,

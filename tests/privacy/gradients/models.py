@@ -49,6 +49,50 @@ class Sequence(nn.Module):
         return self.head(torch.tanh(self.mix(self.norm(self.embed(x[:, 0])))).mean(1))
 
 
+class Standardised(nn.Conv2d):
+    """A convolution whose weight is derived from its parameters, one of which a usual one does not have."""
+
+    def __init__(self, *sizes: int) -> None:
+        super().__init__(*sizes)
+        self.gain = nn.Parameter(torch.linspace(0.5, 3, sizes[1]))
+
+    def derived_weight(self, weight: Tensor, gain: Tensor) -> Tensor:
+        variance, mean = torch.var_mean(weight, (1, 2, 3), correction=0, keepdim=True)
+        return gain[:, None, None, None] * (weight - mean) / (9 * variance + 1e-4).sqrt()
+
+    def forward(self, input: Tensor) -> Tensor:  # noqa: A002 (torch's name)
+        return self._conv_forward(input, self.derived_weight(self.weight, self.gain), self.bias)
+
+
+class Twice(nn.Module):
+    """Layers that are called more than once, with other inputs each time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem, self.again = nn.Conv2d(1, 6, 3, padding=1), nn.Conv2d(6, 6, 3, padding=1)
+        self.norm, self.head = nn.GroupNorm(2, 6), nn.Linear(6, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = torch.tanh(self.stem(x))
+        for _ in range(3):
+            x = x + torch.tanh(self.norm(self.again(x)))
+        return self.head(x.mean((2, 3)))
+
+
+class Embedded(nn.Module):
+    """Tokens from a table, several of them alike; queries, keys and values of attention."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table, self.out = nn.Embedding(4, 12), nn.Linear(12, 3)
+        self.query, self.key, self.value = (nn.Linear(12, 12, bias=False) for _ in range(3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        tokens = self.table((x[:, 0].sum(-1) > 0).long() + 2 * (x[:, 0, :, 0] > 0).long())
+        seen = F.scaled_dot_product_attention(self.query(tokens), self.key(tokens), self.value(tokens))
+        return self.out(seen.mean(1) + x.mean((1, 2, 3))[:, None])
+
+
 def small_cnn() -> nn.Module:
     torch.manual_seed(0)
     return nn.Sequential(
@@ -70,6 +114,7 @@ def models() -> dict[str, tuple[nn.Module, tuple[int, int, int]]]:
     odd = nn.Conv2d(2, 5, (3, 2), dilation=(1, 2), padding="same", padding_mode="circular")
     partly = nn.Sequential(nn.Conv2d(1, 4, 3), nn.Tanh(), nn.Flatten(), nn.Linear(144, 3))
     partly[0].weight.requires_grad_(False)
+    standardised = (Standardised(8, 64, 3), nn.Tanh(), nn.Flatten(), nn.Linear(1024, 3))
     scaled = nn.Sequential(nn.Conv2d(1, 4, 3), nn.GroupNorm(2, 4), nn.Tanh(), nn.Flatten(), nn.Linear(144, 3))
     for norm in (scaled[1],):
         nn.init.normal_(norm.weight), nn.init.normal_(norm.bias)
@@ -85,6 +130,9 @@ def models() -> dict[str, tuple[nn.Module, tuple[int, int, int]]]:
         "sequence": (Sequence(), (1, 8, 8)),
         "partly frozen": (partly, (1, 8, 8)),
         "scaled": (scaled, (1, 8, 8)),
+        "standardised": (nn.Sequential(Standardised(1, 8, 3), nn.Tanh(), *standardised), (1, 8, 8)),
+        "twice": (Twice(), (1, 8, 8)),
+        "embedded": (Embedded(), (1, 8, 8)),
     }
 
 
@@ -100,8 +148,18 @@ def chosen_by_the_record() -> dict[str, tuple[nn.Module, tuple[int, int, int], L
             out * image[-1:, : out.shape[2], : out.shape[3]] * torch.linspace(-1, 1, out.shape[1])[:, None, None]
         ).sum()
 
+    def twice(call: Callable[..., Tensor], image: Tensor, label: Tensor) -> Tensor:
+        first, second = call(image[0, :, :48]), call(image[0, :, :48].flip(0))
+        return ((first - 2 * second) * image[0, :, 48:]).sum()
+
+    def from_a_table(call: Callable[..., Tensor], image: Tensor, label: Tensor) -> Tensor:
+        return (call((image[0, :, 0] > 0).long()) * image[0, :, 48:]).sum()
+
     torch.manual_seed(0)
     return {
+        "called twice": (nn.Linear(48, 48), (1, 8, 96), twice),
+        "a table": (nn.Embedding(2, 48), (1, 8, 96), from_a_table),
+        "standardised": (Standardised(1, 16, 3), (2, 8, 8), pixels),
         "vector": (nn.Linear(48, 48), (1, 1, 96), tokens),
         "few tokens": (nn.Linear(48, 48), (1, 8, 96), tokens),
         "many tokens": (nn.Linear(48, 48, bias=False), (1, 40, 96), tokens),
@@ -158,20 +216,26 @@ def batch(shape: tuple[int, int, int], count: int) -> tuple[Tensor, Tensor, Tens
 
 
 def both(
-    model: nn.Module, shape: tuple[int, int, int], loss: Loss = cross_entropy, l2_bound: float = 1.0
+    model: nn.Module,
+    shape: tuple[int, int, int],
+    loss: Loss = cross_entropy,
+    l2_bound: float = 1.0,
+    *,
+    multiplicity: int = 1,
 ) -> tuple[Rows, Rows]:
     """The fast rows and the reference, bounded so that some records are cut and some are not."""
     weights = ModelWeights(model)
-    recorded = fast_path.record_layers(weights, loss, Spec(10, *shape, ("a", "b", "c")))
+    recorded = fast_path.record_layers(weights, loss, Spec(10, *shape, ("a", "b", "c")), multiplicity=multiplicity)
     assert recorded is not None, "the fast path must be taken here"
-    fast = fast_path.FastPathRows(weights, loss, recorded, l2_bound)
-    return fast, reference_rows(weights, loss, l2_bound=l2_bound)
+    fast = fast_path.FastPathRows(weights, loss, recorded, l2_bound, multiplicity=multiplicity)
+    return fast, reference_rows(weights, loss, l2_bound=l2_bound, multiplicity=multiplicity)
 
 
 @torch.no_grad()
 def summed(rows: Rows, images: Tensor, labels: Tensor, present: Tensor, *, clip: bool) -> Tensor:
     width = rows.shape(Spec(10, *images.shape[1:], ("a", "b", "c"))).numel()
     total = torch.zeros(1, width, dtype=torch.float64)
+    torch.manual_seed(3)  # the same augmentation for all kinds of rows
     rows.add_to(total, images.clone(), labels, present, clip=clip)
     return total[0].round()
 

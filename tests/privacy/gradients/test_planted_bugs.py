@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from sfumato.privacy.gradients import fast_path, layers
 
@@ -23,6 +24,44 @@ def norms_omit_the_bias(m: pytest.MonkeyPatch) -> None:
 def norms_omit_convolutions(m: pytest.MonkeyPatch) -> None:
     original = layers._convolution
     m.setattr(layers, "_convolution", lambda *given: without_norms(original(*given)))
+
+
+def norms_omit_further_calls(m: pytest.MonkeyPatch) -> None:
+    original = fast_path.parameter_gradients
+
+    def of_the_first_call(layer: nn.Module, a: list[Tensor], g: list[Tensor], trained: set[str]) -> Any:
+        first, whole = original(layer, a[:1], g[:1], trained), original(layer, a, g, trained)
+        return {k: layers.ParameterGradients(first[k].squared_norms, whole[k].weighted_sum) for k in whole}
+
+    m.setattr(fast_path, "parameter_gradients", of_the_first_call)
+
+
+def norms_before_the_derivation(m: pytest.MonkeyPatch) -> None:
+    original = layers._through_derivation
+
+    def earlier(layer: nn.Conv2d, kernels: Tensor, trained: set[str]) -> Any:
+        norms = layers._made(kernels).squared_norms / len(trained)
+        after = original(layer, kernels, trained)
+        return {k: layers.ParameterGradients(norms, v.weighted_sum) for k, v in after.items()}
+
+    m.setattr(layers, "_through_derivation", earlier)
+
+
+def a_table_counts_each_row_apart(m: pytest.MonkeyPatch) -> None:
+    original = layers._of_weight
+
+    def apart(layer: nn.Module, a: Tensor, g: Tensor) -> layers.ParameterGradients:
+        whole = original(layer, a, g)
+        if not isinstance(layer, nn.Embedding):
+            return whole
+        return layers.ParameterGradients(g.double().square().sum((1, 2)) + 1e-30, whole.weighted_sum)
+
+    m.setattr(layers, "_of_weight", apart)
+
+
+def only_one_version_is_looked_at(m: pytest.MonkeyPatch) -> None:
+    original = fast_path.mean_loss
+    m.setattr(fast_path, "mean_loss", lambda *given: original(*given[:-1], 1))
 
 
 def norms_are_halved(m: pytest.MonkeyPatch) -> None:
@@ -94,6 +133,10 @@ def without_norms(gradient: layers.ParameterGradients) -> layers.ParameterGradie
 MUTANTS = [
     (norms_omit_the_bias, checks.one_record_changes_a_fast_path_sum_by_at_most_its_bound),
     (norms_omit_convolutions, checks.one_record_changes_a_fast_path_sum_by_at_most_its_bound),
+    (norms_omit_further_calls, checks.one_record_changes_a_fast_path_sum_by_at_most_its_bound),
+    (norms_before_the_derivation, checks.one_record_changes_a_fast_path_sum_by_at_most_its_bound),
+    (a_table_counts_each_row_apart, checks.one_record_changes_a_fast_path_sum_by_at_most_its_bound),
+    (only_one_version_is_looked_at, checks.several_versions_of_a_record_are_one_row),
     (norms_are_halved, checks.one_record_changes_a_fast_path_sum_by_at_most_its_bound),
     (ghost_norms_without_their_margin, checks.a_ghost_norm_is_never_too_small),
     (float32_norms, checks.a_wide_gradient_keeps_its_bound),

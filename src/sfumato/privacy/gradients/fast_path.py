@@ -1,7 +1,8 @@
 """Clipped sums of per-example gradients without the gradients: the book-keeping of Bu et al. (2023).
 
-Every trained layer's input and output gradient are recorded, one record at a time; `layers` finds the norms and the
-clipped sums from those.
+Every trained layer's input and output gradient are recorded at each of its calls, one record at a time; `layers` finds
+the norms and the clipped sums from those. The gradient of a record is that of its mean loss over `multiplicity`
+evaluations, and is one row.
 
 Guarantee: as for `exact_sum`, with an allowance: clipped sums are added in float and rounded to the lattice once,
 which moves the difference of two neighbours by at most one step per value; rows are clipped to a bound
@@ -23,7 +24,7 @@ from torch.func import grad
 
 from sfumato.errors import UsageError
 from sfumato.privacy.gradients.layers import ParameterGradients, parameter_gradients, probed_output, supports
-from sfumato.privacy.gradients.reference import Loss, ModelWeights
+from sfumato.privacy.gradients.reference import Loss, ModelWeights, mean_loss
 from sfumato.privacy.noise import LATTICE_BITS
 from sfumato.privacy.rows import Rows
 from sfumato.values import Spec
@@ -32,14 +33,20 @@ ACTIVATION_BYTES = 1 << 28  # the layers' inputs and output gradients in one mic
 SLACK = 2.0**-10  # for float32 sums: an allowance that tests measure, not a proof
 
 
-class RecordedLayer(NamedTuple):
-    """A layer whose input and output gradient are recorded, and what is known of it before any data."""
+class RecordedCall(NamedTuple):
+    """A call of a layer whose input and output gradient are recorded, and what is known of it before any data."""
 
-    layer: nn.Module
-    trained: set[str]  # names of its own trained parameters
     input: Tensor  # for a blank image, like `output`
     version: int  # torch's counter of in-place changes of the input, when it was recorded
     output: Tensor
+
+
+class RecordedLayer(NamedTuple):
+    """A layer, the names of its own trained parameters, and its calls in order."""
+
+    layer: nn.Module
+    trained: set[str]
+    calls: list[RecordedCall]
 
 
 @contextlib.contextmanager
@@ -63,8 +70,10 @@ def _owners(weights: ModelWeights) -> dict[str, set[str]]:
     return owners
 
 
-def record_layers(weights: ModelWeights, loss: Loss, spec: Spec) -> dict[str, RecordedLayer] | None:
-    """The layers that hold every trained parameter, if each is supported and called once; else None.
+def record_layers(
+    weights: ModelWeights, loss: Loss, spec: Spec, *, multiplicity: int = 1
+) -> dict[str, RecordedLayer] | None:
+    """The layers that hold every trained parameter, if each is supported and called alike; else None.
 
     Found on a blank image, so that it does not depend on the data.
     """
@@ -72,65 +81,80 @@ def record_layers(weights: ModelWeights, loss: Loss, spec: Spec) -> dict[str, Re
     layers = {name: weights.model.get_submodule(name) for name in owners}
     if not layers or not all(supports(layer) for layer in layers.values()):
         return None
-    recorded: dict[str, RecordedLayer] = {}
-    called_again: set[str] = set()
+    recorded = {name: RecordedLayer(layer, owners[name], []) for name, layer in layers.items()}
 
     def record(name: str, layer: nn.Module, input: Tensor) -> Tensor:  # noqa: A002 (torch's name)
         output: Tensor = type(layer).forward(layer, input)
-        if name in recorded:
-            called_again.add(name)
-        recorded[name] = RecordedLayer(layer, owners[name], input, input._version, output)
+        recorded[name].calls.append(RecordedCall(input, input._version, output))
         return output.detach()
 
-    with torch.enable_grad(), _replaced_forward(layers, record):
+    with torch.enable_grad(), _replaced_forward(layers, record), torch.random.fork_rng(devices=[]):
         trained = {name: weight.detach().requires_grad_() for name, weight in weights.trained.items()}
         blank_image, label = torch.zeros(spec.shape), torch.zeros((), dtype=torch.int64)
-        value = loss(weights.model_with(trained), blank_image, label)
-    if called_again or len(recorded) < len(layers):
-        return None
+        value = mean_loss(loss, weights.model_with(trained), blank_image, label, multiplicity)
+    calls = [call for layer in recorded.values() for call in layer.calls]
     # every output is detached: a loss or an input that still depends on a weight does so around the weight's layer,
     # as tied weights do
-    if value.requires_grad or any(layer.input.requires_grad for layer in recorded.values()):
+    if value.requires_grad or any(call.input.requires_grad for call in calls):
         return None
-    if any(layer.input._version != layer.version for layer in recorded.values()):  # changed in place afterwards
+    if any(call.input._version != call.version for call in calls):  # changed in place afterwards
         return None
-    return recorded
+    return recorded if all(_called_alike(layer.calls) for layer in recorded.values()) else None
+
+
+def _called_alike(calls: list[RecordedCall]) -> bool:
+    """Whether a layer is called, and always with inputs of the same size, so that its calls can be put together."""
+    return len({(call.input.shape[1:], call.output.shape[1:]) for call in calls}) == 1
 
 
 class FastPathRows(Rows):
     """Gradients as rows that are never made; the guarantee is the module's."""
 
-    def __init__(self, weights: ModelWeights, loss: Loss, layers: dict[str, RecordedLayer], l2_bound: float) -> None:
+    def __init__(
+        self,
+        weights: ModelWeights,
+        loss: Loss,
+        layers: dict[str, RecordedLayer],
+        l2_bound: float,
+        *,
+        multiplicity: int = 1,
+    ) -> None:
         super().__init__(self._record, l2_bound)  # type: ignore[arg-type]
         self._weights = weights
         self._loss = loss
         self._layers = layers
-        self._probes = {name: torch.zeros_like(layer.output) for name, layer in layers.items()}
+        self._multiplicity = multiplicity
+        self._probes = {name: [torch.zeros_like(call.output) for call in layer.calls] for name, layer in layers.items()}
 
     def shape(self, spec: Spec) -> torch.Size:
         return torch.Size((1, self._weights.width))
 
     def microbatch(self, width: int) -> int:
-        values = sum(layer.input.numel() + layer.output.numel() for layer in self._layers.values())
+        calls = [call for layer in self._layers.values() for call in layer.calls]
+        values = sum(call.input.numel() + call.output.numel() for call in calls)
         has_convolutions = any(isinstance(layer.layer, nn.Conv2d) for layer in self._layers.values())
         most = 144 if has_convolutions else 4096  # beyond 144, kernels' gradients take memory and save no time
         return max(16, min(most, ACTIVATION_BYTES // (4 * values)))
 
-    def _record(self, image: Tensor, label: Tensor) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-        """One record's inputs and output gradients, by layer."""
+    def _record(self, image: Tensor, label: Tensor) -> tuple[dict[str, list[Tensor]], dict[str, list[Tensor]]]:
+        """One record's inputs and output gradients, by layer and call."""
         model = self._weights.model_with(self._weights.trained)
-        inputs: dict[str, Tensor] = {}
+        inputs: dict[str, list[Tensor]] = {name: [] for name in self._layers}
 
-        def probed_loss(probes: dict[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
+        def probed_loss(probes: dict[str, list[Tensor]]) -> tuple[Tensor, dict[str, list[Tensor]]]:
             def forward(name: str, layer: nn.Module, input: Tensor) -> Tensor:  # noqa: A002 (torch's name)
-                seen, output = probed_output(layer, input, probes[name])
-                if name in inputs or output.shape != probes[name].shape:
-                    raise UsageError("Expected a model that does the same at every call.", where=name)
-                inputs[name] = seen
+                call = len(inputs[name])
+                _expect_the_same(call < len(probes[name]), name)
+                seen, output = probed_output(layer, input, probes[name][call])
+                _expect_the_same(output.shape == probes[name][call].shape, name)
+                inputs[name].append(seen)
                 return output
 
             with _replaced_forward({name: layer.layer for name, layer in self._layers.items()}, forward):
-                return self._loss(model, image, label), inputs
+                value = mean_loss(self._loss, model, image, label, self._multiplicity)
+            for name, seen in inputs.items():
+                _expect_the_same(len(seen) == len(probes[name]), name)
+            return value, inputs
 
         output_gradients, recorded_inputs = grad(probed_loss, has_aux=True)(self._probes)
         return recorded_inputs, output_gradients
@@ -140,9 +164,9 @@ class FastPathRows(Rows):
         inputs, output_gradients = self.mapped(images, labels)
         gradients: dict[str, ParameterGradients] = {}
         for name, recorded in self._layers.items():
-            layer_input = inputs.pop(name)  # popped, so that memory is free as soon as it is used
-            output_gradient = output_gradients.pop(name)
-            of_layer = parameter_gradients(recorded.layer, layer_input, output_gradient, recorded.trained)
+            seen = inputs.pop(name)  # popped, so that memory is free as soon as it is used
+            at_outputs = output_gradients.pop(name)
+            of_layer = parameter_gradients(recorded.layer, seen, at_outputs, recorded.trained)
             for own_name, gradient in of_layer.items():
                 gradients[f"{name}.{own_name}".lstrip(".")] = gradient
         norms = torch.stack([gradient.squared_norms for gradient in gradients.values()]).sum(0).sqrt()
@@ -160,3 +184,8 @@ class FastPathRows(Rows):
             longest = 1 - math.sqrt(self._weights.width) * 2.0**-LATTICE_BITS - SLACK
             scale = torch.minimum(scale * longest, longest / norms)
         return torch.where(present & torch.isfinite(norms), scale, 0.0) * 2.0**LATTICE_BITS
+
+
+def _expect_the_same(same: bool, where: str) -> None:
+    if not same:
+        raise UsageError("Expected a model that does the same at every call.", where=where)

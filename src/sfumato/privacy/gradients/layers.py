@@ -4,7 +4,8 @@ A layer's gradient is a product of the two. Its norm is found by ghost norms, wi
 few (Goodfellow 2015; Li et al. 2022), and from rows made by one product where they are many (the mixed rule of Bu et
 al. 2022).
 
-Names below: `a` is a layer's input, `g` the gradient at its output; the first dimension of both is records.
+Names below: `a` is a layer's input, `g` the gradient at its output; the first dimension of both is records. A layer
+that is called several times, as for several versions of an image, has several of both.
 
 Guarantee: `squared_norms` is at least the squared L2 norm of what `weighted_sum` adds for that record, up to float32
 rounding of the sum, for any finite input; a record of weight zero adds exactly nothing, even where its values are not
@@ -16,7 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -46,29 +47,67 @@ class ParameterGradients:
     weighted_sum: Callable[[Tensor], Tensor]  # weights (records,) to the weighted sum, flat, float64
 
 
-def parameter_gradients(layer: nn.Module, a: Tensor, g: Tensor, trained: set[str]) -> dict[str, ParameterGradients]:
-    """By parameter name. `a` is what the parameters saw (see `probed_output`), `g` the gradient at the output."""
-    a = a.float()
-    g = g.float()
-    of_weight: Callable[[Tensor, Tensor], ParameterGradients]
-    bias_dimensions: tuple[int, ...]  # what a bias's gradient is summed over
+def parameter_gradients(
+    layer: nn.Module, inputs: list[Tensor], output_gradients: list[Tensor], trained: set[str]
+) -> dict[str, ParameterGradients]:
+    """By parameter name, from every call of the layer: what its parameters saw (`probed_output`), and the gradient."""
+    calls = [_by_position(layer, *call) for call in zip(inputs, output_gradients, strict=True)]
+    # Further calls are further positions: a parameter's gradient is the sum over all of them.
+    a, g = (torch.cat(part, dim=1) if len(part) > 1 else part[0] for part in zip(*calls, strict=True))
+    found: dict[str, ParameterGradients] = {}
     if isinstance(layer, nn.Conv2d):
-        a, g = (x.reshape(len(x), -1, *x.shape[-3:]) for x in (a, g))  # (records, images, channels, height, width)
-        of_weight = partial(_convolution, layer)
-        bias_dimensions = (1, 3, 4)
-    elif isinstance(layer, nn.GroupNorm):
-        a, g = (x.reshape(*x.shape[:3], -1) for x in (a, g))  # (records, images, channels, positions)
-        of_weight = partial(_elementwise_scale, over=(1, 3))
-        bias_dimensions = (1, 3)
-    elif isinstance(layer, nn.LayerNorm):
-        a, g = (x.reshape(len(x), -1, math.prod(layer.normalized_shape)) for x in (a, g))
-        of_weight = partial(_elementwise_scale, over=(1,))
-        bias_dimensions = (1,)
+        of_weight = _kernels_of(layer, a, g) if has_derived_weight(layer) else None
+        found = _through_derivation(layer, of_weight, trained - {"bias"}) if of_weight is not None else {}
+        bias_dimensions: tuple[int, ...] = (1, 3, 4)  # what a bias's gradient is summed over
     else:
-        a, g = (x.reshape(len(x), -1, x.shape[-1]) for x in (a, g))  # (records, positions, values)
-        of_weight = _matrix
-        bias_dimensions = (1,)
-    return {name: of_weight(a, g) if name == "weight" else _made(g.sum(bias_dimensions)) for name in trained}
+        bias_dimensions = (1, 3) if isinstance(layer, nn.GroupNorm) else (1,)
+    for name in trained - set(found):
+        found[name] = _of_weight(layer, a, g) if name == "weight" else _made(g.sum(bias_dimensions))
+    return found
+
+
+def _by_position(layer: nn.Module, a: Tensor, g: Tensor) -> tuple[Tensor, Tensor]:
+    """Input and output gradient of one call, with the positions that share the parameters in the second dimension."""
+    g = g.float()
+    if isinstance(layer, nn.Embedding):  # a row of the table is a position's input times the table
+        one_hot = F.one_hot(a.flatten(1).long(), layer.num_embeddings).float()
+        return one_hot, g.reshape(len(g), -1, layer.embedding_dim)
+    a = a.float()
+    if isinstance(layer, nn.Conv2d):  # (records, images, channels, height, width)
+        return a.reshape(len(a), -1, *a.shape[-3:]), g.reshape(len(g), -1, *g.shape[-3:])
+    if isinstance(layer, nn.GroupNorm):  # (records, images, channels, positions)
+        return a.reshape(*a.shape[:3], -1), g.reshape(*g.shape[:3], -1)
+    width = math.prod(layer.normalized_shape) if isinstance(layer, nn.LayerNorm) else None
+    return a.reshape(len(a), -1, width or a.shape[-1]), g.reshape(len(g), -1, width or g.shape[-1])
+
+
+def _of_weight(layer: nn.Module, a: Tensor, g: Tensor) -> ParameterGradients:
+    if isinstance(layer, nn.Conv2d):
+        return _convolution(layer, a, g)
+    if isinstance(layer, nn.GroupNorm):
+        return _elementwise_scale(a, g, over=(1, 3))
+    if isinstance(layer, nn.LayerNorm):
+        return _elementwise_scale(a, g, over=(1,))
+    if isinstance(layer, nn.Embedding):
+        return _matrix(g, a)  # the table is (rows, values), a linear layer's matrix (values out, values in)
+    return _matrix(a, g)
+
+
+def has_derived_weight(layer: nn.Module) -> bool:
+    """Whether the layer convolves with a function of its parameters, `derived_weight(**parameters)`."""
+    return isinstance(layer, nn.Conv2d) and callable(getattr(layer, "derived_weight", None))
+
+
+def _through_derivation(layer: nn.Conv2d, kernels: Tensor, trained: set[str]) -> dict[str, ParameterGradients]:
+    """From gradients of the derived weight (records, ...) those of the parameters that it is derived from.
+
+    The derivation is the same for all records, so it is differentiated once, and applied to each record's gradient.
+    """
+    parameters = {name: parameter.detach() for name, parameter in layer.named_parameters() if name != "bias"}
+    derive = cast(Callable[..., Tensor], layer.derived_weight)
+    back = torch.func.vjp(lambda given: derive(**given), parameters)[1]
+    (rows,) = torch.func.vmap(back)(kernels)
+    return {name: _made(rows[name]) for name in trained}
 
 
 def probed_output(layer: nn.Module, given: Tensor, probe: Tensor) -> tuple[Tensor, Tensor]:
@@ -89,10 +128,14 @@ def probed_output(layer: nn.Module, given: Tensor, probe: Tensor) -> tuple[Tenso
 
 def supports(layer: nn.Module) -> bool:
     """Whether this is exactly a kind of layer known here, without hooks or parametrized weights."""
-    if type(layer) is nn.Conv2d and layer.groups not in (1, layer.in_channels):
+    if isinstance(layer, nn.Conv2d) and layer.groups not in (1, layer.in_channels):
         return False
     if layer._forward_hooks or layer._forward_pre_hooks or "forward" in vars(layer):
         return False
+    if isinstance(layer, nn.Conv2d) and has_derived_weight(layer):
+        return layer.groups == 1
+    if type(layer) is nn.Embedding:
+        return layer.max_norm is None and layer.padding_idx is None and not layer.scale_grad_by_freq
     own = {name for name, _ in layer.named_parameters()}
     return type(layer) in (nn.Linear, nn.Conv2d, nn.GroupNorm, nn.LayerNorm) and own <= {"weight", "bias"}
 
@@ -172,6 +215,17 @@ def _convolution(layer: nn.Conv2d, a: Tensor, g: Tensor) -> ParameterGradients:
     if layer.groups > 1 or (layer.out_channels < MANY_CHANNELS and contiguous):
         return _made(_kernels_by_grouped_convolution(layer, a, g, border))
     return _made(_kernels_by_patches(layer, a, g, border, positions * width), channels_first)
+
+
+def _kernels_of(layer: nn.Conv2d, a: Tensor, g: Tensor) -> Tensor:
+    """Each record's gradient of the weight that is convolved with: (records, out, in, height, width)."""
+    a, border = _padded(layer, a)
+    if layer.out_channels < MANY_CHANNELS and a.is_contiguous() and g.is_contiguous():
+        return _kernels_by_grouped_convolution(layer, a, g, border)
+    width = math.prod(layer.kernel_size) * layer.in_channels
+    positions = math.prod((a.shape[1], *g.shape[3:]))
+    made = _kernels_by_patches(layer, a, g, border, positions * width)
+    return made.reshape(*made.shape[:2], *layer.kernel_size, layer.in_channels).permute(0, 1, 4, 2, 3)
 
 
 def _kernels_by_grouped_convolution(layer: nn.Conv2d, a: Tensor, g: Tensor, border: tuple[int, int]) -> Tensor:

@@ -47,15 +47,19 @@ def _in_memory_format(weight: Tensor, channels_last: bool) -> Tensor:
     return torch.empty_like(weight, memory_format=torch.channels_last).copy_(weight.detach()).detach()
 
 
+def mean_loss(loss: Loss, model: Callable[..., Tensor], image: Tensor, label: Tensor, multiplicity: int) -> Tensor:
+    """The mean over so many evaluations, each of which may augment the image in its own way."""
+    return torch.stack([loss(model, image, label) for _ in range(multiplicity)]).mean()
+
+
 def reference_rows(weights: ModelWeights, loss: Loss, *, l2_bound: float, multiplicity: int = 1) -> Rows:
     """The gradient of each record's mean loss over `multiplicity` evaluations (a loss may augment its image)."""
 
     def row(image: Tensor, label: Tensor) -> Tensor:
-        def mean_loss(trained: dict[str, Tensor]) -> Tensor:
-            model = weights.model_with(trained)
-            return torch.stack([loss(model, image, label) for _ in range(multiplicity)]).mean()
+        def of(trained: dict[str, Tensor]) -> Tensor:
+            return mean_loss(loss, weights.model_with(trained), image, label, multiplicity)
 
-        gradients = grad(mean_loss)(weights.trained)
+        gradients = grad(of)(weights.trained)
         return torch.cat([gradient.flatten() for gradient in gradients.values()])
 
     return Rows(row, l2_bound)

@@ -36,7 +36,7 @@ def noisy_gradient(query: Query, model: nn.Module, loss: Loss, *, l2_bound: floa
 
 def _rows(weights: ModelWeights, loss: Loss, spec: Spec, *, l2_bound: float, multiplicity: int) -> Rows:
     """The fast path where the model allows it, else the reference; data has no part in the decision."""
-    layers = record_layers(weights, loss, spec) if multiplicity == 1 else None
+    layers = record_layers(weights, loss, spec, multiplicity=multiplicity)
     if layers is not None:
-        return FastPathRows(weights, loss, layers, l2_bound)
+        return FastPathRows(weights, loss, layers, l2_bound, multiplicity=multiplicity)
     return reference_rows(weights, loss, l2_bound=l2_bound, multiplicity=multiplicity)
