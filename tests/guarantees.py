@@ -654,14 +654,17 @@ def a_contribution_sees_one_image_and_cannot_keep_it() -> None:
 @check
 def a_gradient_is_bounded_after_averaging_over_its_multiplicity() -> None:
     data = toy()
-    model = torch.nn.Sequential(torch.nn.Flatten(0), torch.nn.Linear(16, 3))
+    by_fast_path = torch.nn.Sequential(torch.nn.Flatten(0), torch.nn.Linear(16, 3))
+    by_reference = torch.nn.Sequential(
+        torch.nn.Flatten(0), torch.nn.utils.parametrizations.weight_norm(torch.nn.Linear(16, 3))
+    )
 
     def loss(call: Callable[..., torch.Tensor], image: torch.Tensor, label: torch.Tensor) -> torch.Tensor:
         return torch.nn.functional.cross_entropy(100 * call(image + torch.randn_like(image)), label)
 
-    for sampling in (1.0, 0.5):
+    for sampling, model in itertools.product((1.0, 0.5), (by_fast_path, by_reference)):
 
-        def run(private: PrivateImages, sampling: float = sampling) -> None:
+        def run(private: PrivateImages, sampling: float = sampling, model: torch.nn.Module = model) -> None:
             torch.manual_seed(0)  # the rows' own randomness, not the noise
             query = private.open(GaussianSum(noise_multiplier=LOUD, sampling=sampling), purpose="gradients")
             noisy_gradient(query, model, loss, l2_bound=0.5, multiplicity=4)

@@ -68,8 +68,11 @@ def write_folder(root: Path, labels: dict[str, list[np.ndarray]]) -> Path:
 def test_every_reader_is_found_by_its_file() -> None:
     found = names("data")
     assert set(found) == {
+        "celeba",
         "cifar10",
         "cifar100",
+        "cifar100s",
+        "cifar10s",
         "digits",
         "fashion-mnist",
         "folder",

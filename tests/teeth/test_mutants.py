@@ -28,7 +28,7 @@ from sfumato.privacy import (
     teachers,
     vault,
 )
-from sfumato.privacy.gradients import training
+from sfumato.privacy.gradients import fast_path, training
 from sfumato.report import confined
 
 import guarantees
@@ -285,6 +285,11 @@ def whole_batches_mapped(m: pytest.MonkeyPatch) -> None:
 def multiplicity_clipped_apart(m: pytest.MonkeyPatch) -> None:
     original = rows.bound_rows  # eight copies, each with a bound of its own, as in DP-LoRA
     m.setattr(rows, "bound_rows", lambda r, p, b, clip: 8 * original(r, p, b, clip=clip))
+
+
+def multiplicity_clipped_apart_in_the_fast_path(m: pytest.MonkeyPatch) -> None:
+    original = fast_path.FastPathRows._scales
+    m.setattr(fast_path.FastPathRows, "_scales", lambda *given, clip: 8 * original(*given, clip=clip))
 
 
 def one_teacher_for_a_batch(m: pytest.MonkeyPatch) -> None:
@@ -590,6 +595,10 @@ MUTANTS: list[tuple[Patch, str]] = [
     (handle_has_items, "a_handle_has_no_access_to_records"),
     (handle_pickles, "a_handle_has_no_access_to_records"),
     (whole_batches_mapped, "a_contribution_sees_one_image_and_cannot_keep_it"),
+    (
+        multiplicity_clipped_apart_in_the_fast_path,
+        "a_gradient_is_bounded_after_averaging_over_its_multiplicity",
+    ),
     (multiplicity_clipped_apart, "a_gradient_is_bounded_after_averaging_over_its_multiplicity"),
     (one_teacher_for_a_batch, "an_answer_comes_from_one_independently_drawn_shard"),
     (overlapping_shards, "an_answer_comes_from_one_independently_drawn_shard"),

@@ -8,8 +8,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Literal
 
-Layout = Literal["folder", "table", "npz", "idx", "parquet"]
+Layout = Literal["folder", "table", "npz", "idx", "parquet", "celeba"]
 
+_CELEBA = {"list_attr_celeba.txt", "list_eval_partition.txt"}
 TAR = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".tar.zst")
 
 
@@ -32,6 +33,8 @@ def layout(where: str) -> Layout | None:
 
 def _of_folder(path: Path) -> Layout:
     below = list(_names(path))
+    if _CELEBA & {*below, *_names(path / "Anno"), *_names(path / "Eval")}:
+        return "celeba"
     if any("idx3-ubyte" in name for name in below):
         return "idx"
     if any(name.endswith(".parquet") for name in [*below, *_names(path / "data")]):

@@ -35,6 +35,12 @@ COSTS = {
     "resnext29-8x64": 100,
     "wrn-28-10": 100,
     "resnext28-8x64": 100,
+    # Estimated from multiply counts: networks for DP-SGD; the last two need a GPU.
+    "private-cnn": 4,
+    "wrn-16-1-gn": 5,
+    "resnet18-gn-16": 5,
+    "wrn-16-4-gn": 10,
+    "wrn-40-4-gn": 25,
 }
 # Networks that learn hard labels as well in batches of 128 at a higher rate as in more, smaller steps.
 FAST_LEARNERS = ("mlp", "resnet8", "wrn-10-2", "resnext-11")

@@ -88,7 +88,7 @@ def record_layers(
         recorded[name].calls.append(RecordedCall(input, input._version, output))
         return output.detach()
 
-    with torch.enable_grad(), _replaced_forward(layers, record), torch.random.fork_rng(devices=[]):
+    with torch.enable_grad(), _replaced_forward(layers, record):
         trained = {name: weight.detach().requires_grad_() for name, weight in weights.trained.items()}
         blank_image, label = torch.zeros(spec.shape), torch.zeros((), dtype=torch.int64)
         value = mean_loss(loss, weights.model_with(trained), blank_image, label, multiplicity)
