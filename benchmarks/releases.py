@@ -5,9 +5,13 @@ Run: python benchmarks/releases.py RESULTS.jsonl DATA... --epsilon 1,10 --releas
 DATA is an npz with a test split; anything else that Sfumato reads is split 80 / 20 (with --size and --label) into an
 npz beside the results first. Every release is made and judged by the commands that are printed, added to the results
 as one line, and removed; a run that was stopped goes on where it was. The table at the end has mean and standard error
-over the releases, for each kind of student (--students): a small CNN on the released logits, the same on the labels
-of the class images alone or of all images, the linear student on the fixed features of this package, and with a public
-network the linear student on its features. With --forecast these means are what `sfumato plan` tells people to expect.
+over the releases, and in brackets their number, for each kind of student (--students): a small CNN on the released
+logits, the same on the labels of the class images alone or of all images, the linear student on the fixed features of
+this package, and with a public network the linear student on its features. With --forecast these means are what
+`sfumato plan` tells people to expect.
+
+`results/releases.jsonl` has what was measured so far. Releases with negative numbers are from earlier versions of the
+default, which asked the same questions and drew images in another order.
 """
 
 from __future__ import annotations
@@ -32,6 +36,7 @@ from sfumato.contracts import Reading
 from sfumato.making.forecast import STUDENTS as FORECAST
 from sfumato.making.forecast import TABLE
 
+COSTS = {"seconds": "s", "gigabytes": "GB"}
 FACTS = ("data", "colour", "records", "classes")
 STUDENTS = {
     "logits": [],
@@ -95,15 +100,15 @@ def table(results: Path) -> None:
     for line in results.read_text("utf-8").splitlines():
         row = json.loads(line)
         found = cells.setdefault((row["data"], row["epsilon"], row["network"] or "none"), {})
-        for name in (*STUDENTS, "seconds", "gigabytes"):
+        for name in ("release", *STUDENTS, "seconds", "gigabytes"):
             if name in row:
                 found.setdefault(name, []).append(row[name])
     print(f"| data | epsilon | network | releases | {' | '.join(STUDENTS)} | processor time | memory |")
     print("|---" * (6 + len(STUDENTS)) + "|")
     for (name, epsilon, network), found in sorted(cells.items()):
         shown = [_percent(found.get(kind)) for kind in STUDENTS]
-        cost = f"{statistics.mean(found['seconds']):.0f} s | {max(found['gigabytes']):.1f} GB"
-        print(f"| {name} | {epsilon} | {network} | {len(found['seconds'])} | {' | '.join(shown)} | {cost} |")
+        costs = [f"{statistics.mean(found[part]):.1f} {unit}" if part in found else "" for part, unit in COSTS.items()]
+        print(f"| {name} | {epsilon} | {network} | {len(found['release'])} | {' | '.join([*shown, *costs])} |")
 
 
 def write_forecast(results: Path) -> None:
@@ -131,7 +136,7 @@ def _percent(values: list[float] | None) -> str:
     if values is None:
         return ""
     error = f" +- {100 * statistics.stdev(values) / math.sqrt(len(values)):.2f}" if len(values) > 1 else ""
-    return f"{100 * statistics.mean(values):.2f}{error} %"
+    return f"{100 * statistics.mean(values):.2f}{error} % ({len(values)})"
 
 
 def main() -> None:

@@ -19,7 +19,7 @@ from sfumato.values import Spec
 
 TABLE = Path(__file__).with_name("forecast.csv")
 STUDENTS = {  # kinds of students, as the benchmark names them
-    "logits": "a small CNN",
+    "logits": "a small network",
     "fixed": "a linear student on the fixed features",
     "features": "a linear student on EfficientNet-Lite0",
 }
