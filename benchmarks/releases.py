@@ -37,6 +37,12 @@ from sfumato.making.forecast import STUDENTS as FORECAST
 from sfumato.making.forecast import TABLE
 
 COSTS = {"seconds": "s", "gigabytes": "GB"}
+NAMES = {  # as people are told
+    "cifar10_20k": "CIFAR-10",
+    "faces_utk128_gender_64": "faces by gender",
+    "fashion_mnist": "FashionMNIST",
+    "mnist": "MNIST",
+}
 FACTS = ("data", "colour", "records", "classes")
 STUDENTS = {
     "logits": [],
@@ -118,7 +124,8 @@ def write_forecast(results: Path) -> None:
         row = json.loads(line)
         for student in FORECAST:
             if student in row:
-                cells.setdefault((*(row[name] for name in FACTS), row["epsilon"], student), []).append(row[student])
+                facts = (NAMES.get(row["data"], row["data"]), *(row[name] for name in FACTS[1:]))
+                cells.setdefault((*facts, row["epsilon"], student), []).append(row[student])
     with TABLE.open("w", encoding="utf-8", newline="") as out:
         lines = csv.writer(out, lineterminator="\n")
         lines.writerow([*FACTS, "epsilon", "student", "accuracy"])

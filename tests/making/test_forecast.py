@@ -30,7 +30,7 @@ def test_it_spans_the_public_data_sets_of_the_same_kind() -> None:
     (expected,) = forecast(grey(), Budget(1.0, 1e-5), table)
     assert (expected.low, expected.high) == pytest.approx((0.7, 0.9))
     assert expected.data == ("easy", "hard")
-    assert expected.text() == "70 to 90 % accuracy of a small network, as with easy and hard"
+    assert expected.text() == "70 to 90 % accuracy of a small network, if yours is like easy and hard"
 
 
 def test_records_and_epsilon_count_by_their_product() -> None:

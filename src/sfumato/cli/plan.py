@@ -40,4 +40,4 @@ def plan(job: JobOptions, as_json: Json = False) -> None:
     print(f"  costs   epsilon {planned.epsilon:.4g} of {budget.epsilon:g} at delta {budget.delta:g}")
     print(f"  takes   about {max(1, round(planned.seconds / 60))} min on two laptop cores")
     for expected in planned.expected:
-        print(f"  expect  {expected.text()}; yours may be easier or harder")
+        print(f"  expect  {expected.text()}")

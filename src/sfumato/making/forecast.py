@@ -60,7 +60,7 @@ class Forecast:
     def text(self) -> str:
         low, high = (round(100 * value) for value in (self.low, self.high))
         between = f"about {low} %" if low == high else f"{low} to {high} %"
-        return f"{between} accuracy of {STUDENTS[self.student]}, as with {' and '.join(self.data)}"
+        return f"{between} accuracy of {STUDENTS[self.student]}, if yours is like {' and '.join(self.data)}"
 
 
 def measured(table: Path = TABLE) -> list[Measured]:
