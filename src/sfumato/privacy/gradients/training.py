@@ -1,23 +1,26 @@
-"""A whole training by DP-SGD: momentum, a cosine schedule, and an average of the weights.
+"""A whole training by DP-SGD, as one value: optimizer, learning rates, averaged weights, DP-SAT.
 
 Guarantee: the model changes by noisy gradients only, one paid round for each step, and not at all after the last.
 """
 
 from __future__ import annotations
 
+import contextlib
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
+from sfumato.errors import expect_one_of, expect_within
 from sfumato.privacy.gradients.reference import Loss
 from sfumato.privacy.gradients.step import noisy_gradient
 from sfumato.privacy.private import Query
 from sfumato.progress import track
 
-MOMENTUM = 0.9
-AVERAGING = 0.95  # the share of the average that stays when a step's weights are added to it
+LEAST_RATE = 0.1  # of the rate at the start, at the end of a cosine schedule
 
 
 @dataclass(frozen=True)
@@ -25,23 +28,78 @@ class Descent:
     """The settings of a training; every number is public."""
 
     l2_bound: float
-    rate: float  # the learning rate at the start; it ends at a tenth of that
+    rate: float  # the learning rate at the start
     weight_decay: float = 0.0
+    optimizer: Literal["sgd", "adam"] = "sgd"
+    momentum: float = 0.9  # of sgd, and the first of adam's two
+    schedule: Literal["cosine", "constant"] = "cosine"  # cosine: it ends at a tenth
+    averaging: float = 0.95  # the share of the averaged weights that stays when a step's are added; 0: the last weights
+    # How the average begins: "mean" is that of all steps as long as they are few, "slow" forgets the first steps, as in
+    # De et al. (2022), which long averages need.
+    warm_up: Literal["mean", "slow"] = "mean"
+    multiplicity: int = 1  # evaluations of the loss of a record, each of which may augment it in its own way
+    ascent: float = 0.0  # how far DP-SAT goes uphill before each gradient (Park et al. 2023, rho)
+
+    def __post_init__(self) -> None:
+        expect_within(self, momentum=(0, 0.9999), averaging=(0, 0.99999), multiplicity=(1, 1_000), ascent=(0, 1e6))
+        expect_one_of(self, optimizer=("sgd", "adam"), schedule=("cosine", "constant"), warm_up=("mean", "slow"))
+
+    def rate_at(self, step: int, rounds: int) -> float:
+        if self.schedule == "constant":
+            return self.rate
+        cosine = 0.5 * (1 + math.cos(math.pi * step / rounds))  # from 1 to 0
+        return self.rate * (LEAST_RATE + (1 - LEAST_RATE) * cosine)
+
+    def staying(self, step: int) -> float:
+        """The share of the average that stays when the weights after this step, from 0, are added to it."""
+        if self.warm_up == "slow":
+            return min(self.averaging, (1 + step) / (10 + step))
+        # An average that began at zero, corrected for that, is one with these shares; the first of them is 0.
+        return self.averaging * (1 - self.averaging**step) / (1 - self.averaging ** (step + 1))
 
 
 def descend(query: Query, model: nn.Module, loss: Loss, descent: Descent, *, what: str) -> None:
     """Train the model in place by all rounds of the query; its weights become an average over the last ones."""
-    optimizer = torch.optim.SGD(model.parameters(), descent.rate, MOMENTUM, weight_decay=descent.weight_decay)
-    averages = [torch.zeros_like(parameter) for parameter in model.parameters()]
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    optimizer = _optimizer(trained, descent)
+    averages = [parameter.detach().clone() for parameter in trained]
     rounds = query.rounds
     for step in track(range(rounds), what=what, total=rounds):
-        cosine = 0.5 * (1 + math.cos(math.pi * step / rounds))  # from 1 to 0
-        for group in optimizer.param_groups:
-            group["lr"] = descent.rate * (0.1 + 0.9 * cosine)
-        noisy_gradient(query, model, loss, l2_bound=descent.l2_bound)
+        optimizer.param_groups[0]["lr"] = descent.rate_at(step, rounds)
+        with _uphill(trained, descent.ascent):
+            noisy_gradient(query, model, loss, l2_bound=descent.l2_bound, multiplicity=descent.multiplicity)
         optimizer.step()
-        for average, parameter in zip(averages, model.parameters(), strict=True):
-            average.lerp_(parameter.detach(), 1 - AVERAGING)
-    for average, parameter in zip(averages, model.parameters(), strict=True):
-        parameter.data = average / (1 - AVERAGING**rounds)  # the average began at zero, which this corrects
+        for average, parameter in zip(averages, trained, strict=True):
+            average.lerp_(parameter.detach(), 1 - descent.staying(step))
+    for average, parameter in zip(averages, trained, strict=True):
+        parameter.data = average
     model.requires_grad_(False)
+
+
+def _optimizer(trained: list[nn.Parameter], descent: Descent) -> torch.optim.Optimizer:
+    if descent.optimizer == "adam":
+        betas = (descent.momentum, 0.999)
+        return torch.optim.Adam(trained, descent.rate, betas, weight_decay=descent.weight_decay)
+    return torch.optim.SGD(trained, descent.rate, descent.momentum, weight_decay=descent.weight_decay)
+
+
+@contextlib.contextmanager
+def _uphill(trained: list[nn.Parameter], distance: float) -> Iterator[None]:
+    """Within this, the weights are so far along the last noisy gradient; afterwards they are what they were.
+
+    The direction is an answer that was paid for before, so it costs nothing; there is none at the first step.
+    """
+    gradients = [parameter.grad for parameter in trained]
+    if not distance or any(gradient is None for gradient in gradients):
+        yield
+        return
+    known = [gradient for gradient in gradients if gradient is not None]
+    length = torch.linalg.vector_norm(torch.stack([torch.linalg.vector_norm(gradient) for gradient in known]))
+    before: list[Tensor] = [parameter.data for parameter in trained]
+    for parameter, gradient in zip(trained, known, strict=True):
+        parameter.data = parameter.data + gradient * (distance / length.clamp(min=1e-12))
+    try:
+        yield
+    finally:
+        for parameter, data in zip(trained, before, strict=True):
+            parameter.data = data
