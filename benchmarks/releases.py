@@ -2,13 +2,13 @@
 
 Run: python benchmarks/releases.py RESULTS.jsonl DATA... --epsilon 1,10 --releases 3 [--network efficientnet-lite0]
 
-DATA is an npz with a test split; anything else that Sfumato reads is split 80 / 20 (with --size and --label) into an
-npz beside the results first. Every release is made and judged by the commands that are printed, added to the results
-as one line, and removed; a run that was stopped goes on where it was. The table at the end has mean and standard error
-over the releases, and in brackets their number, for each kind of student (--students): a small CNN on the released
-logits, the same on the labels of the class images alone or of all images, the linear student on the fixed features of
-this package, and with a public network the linear student on its features. With --forecast these means are what
-`sfumato plan` tells people to expect.
+DATA is an npz with a test split, or the name of a data set; anything else that Sfumato reads is split 80 / 20 (with
+--size and --label) into an npz beside the results first. Every release is made and judged by the commands that are
+printed, added to the results as one line, and removed; a run that was stopped goes on where it was. The table at the
+end has mean and standard error over the releases, and in brackets their number, for each kind of student (--students):
+a small CNN on the released logits, the same on the labels of the class images alone or of all images, the linear
+student on the fixed features of this package, and with a public network the linear student on its features. With
+--forecast these means are what `sfumato plan` tells people to expect.
 
 `results/releases.jsonl` has what was measured so far. Releases with negative numbers are from earlier versions of the
 default, which asked the same questions and drew images in another order.
@@ -54,8 +54,8 @@ STUDENTS = {
 
 
 def split(where: str, size: int | None, label: str | None, folder: Path) -> Path:
-    """The data as an npz with a test split, made once."""
-    if where.endswith(".npz"):
+    """The data as an npz with a test split, made once; a data set that is known by its name has one."""
+    if where.endswith(".npz") or not Path(where).exists():
         return Path(where)
     target = folder / f"{Path(where).stem}_{label or 'classes'}_{size or 'full'}.npz"
     if not target.exists():
@@ -83,8 +83,8 @@ def run(*arguments: str) -> tuple[str, float, float]:
         return output.read(), usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 2**20
 
 
-def measured(file: Path, epsilon: str, network: str | None, students: list[str]) -> dict[str, Any]:
-    """One release, judged by these kinds of student.
+def measured(file: Path, epsilon: str, network: str | None, students: list[str], arch: str | None) -> dict[str, Any]:
+    """One release, judged by these kinds of student, the first three of them with this architecture.
 
     The images for a public network do not depend on how many others there are, so few are made beside them.
     """
@@ -94,7 +94,8 @@ def measured(file: Path, epsilon: str, network: str | None, students: list[str])
         _, seconds, memory = run("release", str(file), "--epsilon", epsilon, *more, "--out", release)
         scores = {}
         for kind in students:
-            output, _, _ = run("student", release, "--real", str(file), *STUDENTS[kind], "--seeds", "1", "--json")
+            options = STUDENTS[kind] + (["--arch", arch] if arch and "--arch" not in STUDENTS[kind] else [])
+            output, _, _ = run("student", release, "--real", str(file), *options, "--seeds", "1", "--json")
             scores[kind] = json.loads(output)["score"]["value"]
         shutil.rmtree(release)
     return {"seconds": round(seconds), "gigabytes": round(memory, 2), **scores}
@@ -153,6 +154,7 @@ def main() -> None:
     reader.add_argument("--epsilon", default="1,10")
     reader.add_argument("--releases", type=int, default=3)
     reader.add_argument("--network")
+    reader.add_argument("--arch", help="in place of the small CNN")
     reader.add_argument("--students", help="kinds, with commas; default: logits,labels,fixed, or features")
     reader.add_argument("--forecast", action="store_true", help="write the table of `sfumato plan`")
     reader.add_argument("--size", type=int)
@@ -168,7 +170,7 @@ def main() -> None:
                 lines = [json.loads(line) for line in asked.results.read_text("utf-8").splitlines()]
                 if any(all(line[name] == value for name, value in cell.items()) for line in lines):
                     continue
-                row = json.dumps({**cell, **measured(file, epsilon, asked.network, students)})
+                row = json.dumps({**cell, **measured(file, epsilon, asked.network, students, asked.arch)})
                 with asked.results.open("a") as out:
                     out.write(row + "\n")
                     out.flush()
