@@ -45,6 +45,16 @@ def heard_by(listener: Listener) -> Iterator[None]:
         _LISTENER.reset(before)
 
 
+_SAID: set[str] = set()
+
+
+def say_once(sentence: str) -> None:
+    """Print a sentence to standard error the first time that it is said in this process."""
+    if sentence not in _SAID:
+        _SAID.add(sentence)
+        print(sentence, file=sys.stderr, flush=True)
+
+
 def track(items: Iterable[T], *, what: str, total: int) -> Iterator[T]:
     """Yield the items and show how far we are, on standard error or to the listener."""
     listener = _LISTENER.get()

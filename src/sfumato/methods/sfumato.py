@@ -126,7 +126,7 @@ class Sfumato(Synthesizer):
             candidates=(1, 1_000),
             transfer_ratio=(1, 1_000),
             procedural_share=(0, 1),
-            network_share=(0.001, 0.799),
+            network_share=(0.001, 0.799),  # with the pictures below 1, so that something is left for the others
             picture_share=(0.001, 0.2),
             seed=(0, 2**31 - 2),
         )

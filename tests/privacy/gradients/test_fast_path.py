@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from sfumato import progress
 from sfumato.errors import UsageError
 from sfumato.privacy import Budget, GaussianSum, Ledger, PrivateImages, noisy_gradient
 from sfumato.privacy.gradients import fast_path
@@ -86,6 +87,14 @@ def test_other_models_take_the_reference(case: str, monkeypatch: pytest.MonkeyPa
     F.cross_entropy(model(pixels), labels).backward()
     for ours, theirs in zip(again, found, strict=True):
         assert torch.allclose(ours, 2 * theirs.grad, atol=2e-5), case
+
+
+def test_the_slow_way_is_said_once(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "_SAID", set())
+    slow = nn.Sequential(nn.Flatten(), nn.utils.parametrizations.weight_norm(nn.Linear(16, 3)))
+    for model, sentences in ((nn.Sequential(nn.Flatten(), nn.Linear(16, 3)), 0), (slow, 1), (slow, 0)):
+        noisy_gradient(opened(toy(6), GaussianSum(noise_multiplier=0.0)), model, cross_entropy, l2_bound=1.0)
+        assert capsys.readouterr().err.count("several times as long") == sentences
 
 
 def test_layers_are_given_back_as_they_were() -> None:

@@ -14,6 +14,7 @@ from sfumato.privacy.gradients.fast_path import FastPathRows, record_layers
 from sfumato.privacy.gradients.reference import Loss, ModelWeights, reference_rows
 from sfumato.privacy.private import Query
 from sfumato.privacy.rows import Rows
+from sfumato.progress import say_once
 from sfumato.values import Spec
 
 
@@ -39,4 +40,8 @@ def _rows(weights: ModelWeights, loss: Loss, spec: Spec, *, l2_bound: float, mul
     layers = record_layers(weights, loss, spec, multiplicity=multiplicity)
     if layers is not None:
         return FastPathRows(weights, loss, layers, l2_bound, multiplicity=multiplicity)
+    say_once(
+        f"DP-SGD makes the gradient of every record of {type(weights.model).__name__}, which takes several times as "
+        "long: the model has trained parameters outside of the layers that docs/dpsgd.md lists."
+    )
     return reference_rows(weights, loss, l2_bound=l2_bound, multiplicity=multiplicity)
