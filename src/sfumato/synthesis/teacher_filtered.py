@@ -116,9 +116,18 @@ class TeacherFilteredSampler:
 
     @torch.no_grad()
     def __call__(self, labels: Tensor) -> Images:
+        # Filled a chunk at a time: chunks that are put together at the end would be in memory twice.
+        ratio, start = self.amounts.transfer_ratio, 0
+        class_images = torch.empty(len(labels) if self.sampled_classes else 0, *self.spec.shape, dtype=torch.uint8)
+        pixels = torch.empty(ratio * len(labels), *self.spec.shape, dtype=torch.uint8)
+        logits = torch.empty(ratio * len(labels), len(self.spec.classes))
         chunks = torch.split(labels, CHUNK)
-        made = [self._chunk(chunk) for chunk in track(chunks, what="images", total=len(chunks))]
-        class_images, pixels, logits = (torch.cat(parts) for parts in zip(*made, strict=True))
+        for chunk in track(chunks, what="images", total=len(chunks)):
+            end = start + len(chunk)
+            class_images[start:end], pixels[ratio * start : ratio * end], logits[ratio * start : ratio * end] = (
+                self._chunk(chunk)
+            )
+            start = end
         if not self.sampled_classes:
             class_images = pixels[_likeliest(logits, labels)]
         if self.class_maps is not None and self.photographs:
