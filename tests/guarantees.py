@@ -8,6 +8,7 @@ about 25 of them, so all together ring for nothing less than once in 10^8 runs.
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import ctypes
 import itertools
@@ -683,7 +684,7 @@ def a_model_changes_by_noisy_gradients_alone_and_only_while_rounds_are_left() ->
         torch.nn.init.zeros_(model.weight)
         query = private.open(GaussianSum(rounds=5, noise_multiplier=LOUD, sampling=0.5), purpose="descent")
         loss = lambda call, image, label: call(image.flatten()[None]).square().sum() - call(image.flatten()[None])[0, 0]  # noqa: E731
-        descend(query, model, loss, Descent(l2_bound=0.5, rate=0.1), what="test")
+        descend(query, model, lambda _: loss, Descent(l2_bound=0.5, rate=0.1), what="test")
         with pytest.raises(BudgetExceeded):
             noisy_gradient(query, model.requires_grad_(), loss, l2_bound=0.5)
         return model
@@ -891,6 +892,46 @@ def a_rolled_back_ledger_is_refused() -> None:
         rolled_back = PrivateImages.seal(toy(), Ledger(Budget(1e6, 1e-5), folder / "ledger"), folder=folder)
         with pytest.raises(VerificationFailed):
             rolled_back.open(GaussianSum(noise_multiplier=LOUD), purpose="x")
+
+
+@check
+def a_checkpoint_counts_the_draws_of_the_answers_that_it_replaces() -> None:
+    mechanism = GaussianSum(rounds=40, noise_multiplier=LOUD, sampling=0.5)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        ledger = Ledger(Budget(1e6, 1e-5), folder / "ledger")
+        query = (private := PrivateImages.seal(toy(), ledger, folder=folder)).open(mechanism, purpose="x")
+        for _ in range(16):
+            query(flat, l2_bound=1.0)
+        old = (folder / "ledger").read_bytes()
+        for _ in range(5):
+            last = query(flat, l2_bound=1.0)
+        query.checkpoint({"last": last})
+        assert [path.name for path in (folder / "tape").iterdir()] == ["0000.checkpoint"]
+        private.close()
+        ledger.close()
+        new = (folder / "ledger").read_bytes()
+
+        resumed = PrivateImages.seal(toy(), Ledger(Budget(1e6, 1e-5), folder / "ledger"), folder=folder)
+        query = resumed.open(mechanism, purpose="x")
+        assert query.rounds == 21 + 8  # 32 draws were begun: eleven are lost, eight are left
+        rounds, state = query.resumed()
+        assert rounds == 21
+        assert torch.equal(state["last"], last)
+        for _ in range(8):
+            assert not torch.equal(query(flat, l2_bound=1.0), last)  # a new question, with noise of its own
+        with pytest.raises(BudgetExceeded):
+            query(flat, l2_bound=1.0)
+        resumed.ledger.close()
+
+        for path in (folder / "tape").glob("*.npz"):
+            path.unlink()
+        for rolled_back, refused in ((old, True), (new, False)):  # the checkpoint alone shows what was drawn
+            (folder / "ledger").write_bytes(rolled_back)
+            private = PrivateImages.seal(toy(), Ledger(Budget(1e6, 1e-5), folder / "ledger"), folder=folder)
+            with pytest.raises(VerificationFailed) if refused else contextlib.nullcontext():
+                private.open(mechanism, purpose="x")
+            private.ledger.close()
 
 
 @check

@@ -184,7 +184,7 @@ def cross_entropy(model: Any, image: torch.Tensor, label: torch.Tensor) -> torch
 def trained(private: PrivateImages, *, noise_multiplier: float) -> torch.Tensor:
     mechanism = GaussianSum(noise_multiplier=noise_multiplier, rounds=6, sampling=0.5)
     model = network()
-    descend(private.open(mechanism, purpose="teacher"), model, cross_entropy, Descent(1.0, 0.5), what="test")
+    descend(private.open(mechanism, purpose="teacher"), model, lambda _: cross_entropy, Descent(1.0, 0.5), what="test")
     private.close()
     return torch.cat([p.flatten() for p in model.parameters()])
 

@@ -398,6 +398,26 @@ def rollback_unnoticed(m: pytest.MonkeyPatch) -> None:
     m.setattr(tape.Tape, "draws", lambda self, charge: 0)
 
 
+def a_checkpoint_forgets_draws(m: pytest.MonkeyPatch) -> None:
+    original = tape.Tape.keep
+
+    def keep(self: tape.Tape, charge: int, rounds: int, state: dict) -> None:
+        for key in list(self._draws):
+            self._draws[key] = 0
+        original(self, charge, rounds, state)
+
+    m.setattr(tape.Tape, "keep", keep)
+    m.setattr(tape.Checkpoint, "draws", property(lambda self: 0))
+
+
+def a_checkpoint_grants_its_rounds_again(m: pytest.MonkeyPatch) -> None:
+    m.setattr(ledger.Ledger, "begin", lambda self, charge, draws: None)
+
+
+def answers_stay_behind_a_checkpoint(m: pytest.MonkeyPatch) -> None:
+    m.setattr(tape.Tape, "_drop_replaced", lambda self, charge: None)
+
+
 def answers_not_recalled(m: pytest.MonkeyPatch) -> None:
     m.setattr(tape.Tape, "recall", lambda self, charge, number: None)
 
@@ -617,6 +637,10 @@ MUTANTS: list[tuple[Patch, str]] = [
     (features_stay, "a_closed_handle_answers_nothing_and_holds_no_records"),
     (exact_sum_on_tape, "the_tape_holds_no_exact_sums"),
     (rollback_unnoticed, "a_rolled_back_ledger_is_refused"),
+    (a_checkpoint_forgets_draws, "a_checkpoint_counts_the_draws_of_the_answers_that_it_replaces"),
+    (a_checkpoint_grants_its_rounds_again, "a_checkpoint_counts_the_draws_of_the_answers_that_it_replaces"),
+    (answers_stay_behind_a_checkpoint, "a_checkpoint_counts_the_draws_of_the_answers_that_it_replaces"),
+    (rollback_unnoticed, "a_checkpoint_counts_the_draws_of_the_answers_that_it_replaces"),
     (answers_not_recalled, "a_resumed_query_repeats_its_answers_and_counts_what_was_lost"),
     (any_delta_allowed, "invalid_mechanisms_and_budgets_are_refused"),
     (recalled_ledger_goes_on, "recalled_answers_are_the_recorded_ones_alone"),

@@ -203,7 +203,7 @@ class DPImgSyn(Synthesizer):
     def _train(self, query: Query, model: nn.Module) -> None:
         bound, rate = TEACHERS[self.teacher]
         descent = Descent(self.l2_bound or bound, rate * self.rate, self.weight_decay)
-        descend(query, model, _cross_entropy, descent, what="teacher")
+        descend(query, model, lambda _: _cross_entropy, descent, what="teacher")
 
     def _measure(
         self, private: PrivateImages, mechanism: GaussianSum, teacher: LayerTeacher, sample: Tensor

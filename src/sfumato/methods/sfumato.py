@@ -383,7 +383,7 @@ class Sfumato(Synthesizer):
         private_features = private.mapped(lambda image: features(image[None])[0])
         head = LinearHead(math.prod(features.shape), len(spec.classes))
         descent = Descent(self.l2_bound, self.rate)
-        descend(private_features.open(mechanism), head, _cross_entropy, descent, what="teacher")
+        descend(private_features.open(mechanism), head, lambda _: _cross_entropy, descent, what="teacher")
         return LinearTeacher(features, head)
 
 

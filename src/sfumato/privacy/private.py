@@ -157,6 +157,27 @@ class Query:
             return self.mechanism.rounds
         return max(self._asked, unlock(self).tape.recorded(self._charge.number)) + left
 
+    def resumed(self) -> tuple[int, dict[str, Tensor]]:
+        """How many rounds the checkpoint of a killed run stands for, and what it had computed from their answers.
+
+        The next question is the one after those rounds.
+        """
+        checkpoint = unlock(self).tape.checkpoint(self._charge.number)
+        if checkpoint is None:
+            return 0, {}
+        self._asked = checkpoint.rounds
+        return checkpoint.rounds, {name: torch.from_numpy(value) for name, value in checkpoint.state.items()}
+
+    def checkpoint(self, state: dict[str, Tensor]) -> None:
+        """Keep what was computed from all answers so far in place of these, so that a long training needs no more disk.
+
+        The state comes from who asked, and so from answers alone.
+        """
+        vault = unlock(self)
+        if not vault.empty:  # a finished run is not altered
+            arrays = {name: value.detach().numpy() for name, value in state.items()}
+            vault.tape.keep(self._charge.number, self._asked, arrays)
+
     def __call__(self, contribution: Contribution, *, l2_bound: float) -> Tensor:
         """The noisy sum of the rows; shaped like one row."""
         return self._ask(Rows(contribution, l2_bound))[0]

@@ -34,7 +34,7 @@ keep: list[PrivateImages] = []
 
 def trained(descent: Descent, rounds: int = 6, *, microbatch: int | None = None) -> nn.Module:
     model = small_cnn()
-    descend(opened(rounds, microbatch=microbatch), model, cross_entropy, descent, what="test")
+    descend(opened(rounds, microbatch=microbatch), model, lambda _: cross_entropy, descent, what="test")
     return model
 
 
@@ -146,7 +146,7 @@ def test_weights_are_what_they_were_even_if_a_round_fails(monkeypatch: pytest.Mo
 
     monkeypatch.setattr(training, "noisy_gradient", failing)
     with pytest.raises(UsageError):
-        descend(opened(3), model, cross_entropy, replace(PLAIN, ascent=5.0), what="test")
+        descend(opened(3), model, lambda _: cross_entropy, replace(PLAIN, ascent=5.0), what="test")
     monkeypatch.undo()
     torch.testing.assert_close(weights(model), weights(trained(PLAIN, rounds=1)), rtol=1e-3, atol=1e-4)
 
@@ -155,7 +155,7 @@ def test_frozen_weights_stay() -> None:
     model = small_cnn()
     model[0].requires_grad_(False)
     before = model[0].weight.clone()
-    descend(opened(3), model, cross_entropy, replace(PLAIN, averaging=0.9, weight_decay=0.1), what="test")
+    descend(opened(3), model, lambda _: cross_entropy, replace(PLAIN, averaging=0.9, weight_decay=0.1), what="test")
     assert torch.equal(model[0].weight, before)
 
 

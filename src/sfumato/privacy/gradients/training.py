@@ -1,5 +1,7 @@
 """A whole training by DP-SGD, as one value: optimizer, learning rates, averaged weights, DP-SAT.
 
+A training that was killed goes on from its last checkpoint, and its disk use does not grow with the rounds.
+
 Guarantee: the model changes by noisy gradients only, one paid round for each step, and not at all after the last.
 """
 
@@ -7,20 +9,23 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
-from sfumato.errors import expect_one_of, expect_within
+from sfumato.errors import VerificationFailed, expect_one_of, expect_within
 from sfumato.privacy.gradients.reference import Loss
 from sfumato.privacy.gradients.step import noisy_gradient
 from sfumato.privacy.private import Query
 from sfumato.progress import track
 
 LEAST_RATE = 0.1  # of the rate at the start, at the end of a cosine schedule
+CHECKPOINT_ROUNDS = 16  # so many noisy gradients are on disk at most
+
+Losses = Callable[[int], Loss]  # the loss of each round, by its number from 0: it may augment a record in its own way
 
 
 @dataclass(frozen=True)
@@ -58,22 +63,65 @@ class Descent:
         return self.averaging * (1 - self.averaging**step) / (1 - self.averaging ** (step + 1))
 
 
-def descend(query: Query, model: nn.Module, loss: Loss, descent: Descent, *, what: str) -> None:
+def descend(query: Query, model: nn.Module, losses: Losses, descent: Descent, *, what: str) -> None:
     """Train the model in place by all rounds of the query; its weights become an average over the last ones."""
-    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    optimizer = _optimizer(trained, descent)
-    averages = [parameter.detach().clone() for parameter in trained]
+    training = _Training(model, descent)
     rounds = query.rounds
-    for step in track(range(rounds), what=what, total=rounds):
-        optimizer.param_groups[0]["lr"] = descent.rate_at(step, rounds)
-        with _uphill(trained, descent.ascent):
-            noisy_gradient(query, model, loss, l2_bound=descent.l2_bound, multiplicity=descent.multiplicity)
-        optimizer.step()
-        for average, parameter in zip(averages, trained, strict=True):
+    begun, state = query.resumed()
+    if begun:
+        training.restore(state)
+    for step in track(range(begun, rounds), what=what, total=rounds - begun):
+        training.step(query, losses(step), step, rounds)
+        if (step + 1) % CHECKPOINT_ROUNDS == 0 or step + 1 == rounds:
+            query.checkpoint(training.state())
+    training.finish()
+
+
+class _Training:
+    """What is computed from noisy gradients: weights, their averages, and the optimizer's own numbers."""
+
+    def __init__(self, model: nn.Module, descent: Descent) -> None:
+        self._model = model
+        self._descent = descent
+        self._trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+        self._optimizer = _optimizer(self._trained, descent)
+        self._averages = [parameter.detach().clone() for parameter in self._trained]
+
+    def step(self, query: Query, loss: Loss, step: int, rounds: int) -> None:
+        descent = self._descent
+        self._optimizer.param_groups[0]["lr"] = descent.rate_at(step, rounds)
+        with _uphill(self._trained, descent.ascent):
+            noisy_gradient(query, self._model, loss, l2_bound=descent.l2_bound, multiplicity=descent.multiplicity)
+        self._optimizer.step()
+        for average, parameter in zip(self._averages, self._trained, strict=True):
             average.lerp_(parameter.detach(), 1 - descent.staying(step))
-    for average, parameter in zip(averages, trained, strict=True):
-        parameter.data = average
-    model.requires_grad_(False)
+
+    def finish(self) -> None:
+        for average, parameter in zip(self._averages, self._trained, strict=True):
+            parameter.data = average
+        self._model.requires_grad_(False)
+
+    def state(self) -> dict[str, Tensor]:
+        """All numbers that the next step depends on."""
+        state: dict[str, Tensor] = {}
+        for number, (parameter, average) in enumerate(zip(self._trained, self._averages, strict=True)):
+            own = {f"optimizer.{name}": value for name, value in self._optimizer.state[parameter].items()}
+            if self._descent.ascent and parameter.grad is not None:  # the direction of the next ascent
+                own["gradient"] = parameter.grad
+            own |= {"weights": parameter.detach(), "average": average}
+            state |= {f"{number}.{name}": value for name, value in own.items() if isinstance(value, Tensor)}
+        return state
+
+    def restore(self, state: dict[str, Tensor]) -> None:
+        """Go on from such numbers, bit by bit."""
+        for number, parameter in enumerate(self._trained):
+            own = {name.removeprefix(f"{number}."): v for name, v in state.items() if name.startswith(f"{number}.")}
+            if {"weights", "average"} - set(own) or own["weights"].shape != parameter.shape:
+                raise VerificationFailed("A checkpoint is of another model than this.", fix="choose another --out")
+            parameter.data = own.pop("weights")
+            self._averages[number] = own.pop("average")
+            parameter.grad = own.pop("gradient", None)
+            self._optimizer.state[parameter] = {name.removeprefix("optimizer."): value for name, value in own.items()}
 
 
 def _optimizer(trained: list[nn.Parameter], descent: Descent) -> torch.optim.Optimizer:
