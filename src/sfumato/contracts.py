@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from sfumato.discovery import modules
 from sfumato.errors import UsageError
-from sfumato.values import Exposed, Images, Reference, Release, Score, Spec
+from sfumato.values import Classifier, Exposed, Images, Reference, Release, Score, Spec
 
 if TYPE_CHECKING:
     import numpy as np
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from sfumato.privacy import Budget, Mechanism, PrivateImages
 
 Sampler = Callable[["Tensor"], Images]  # labels in, images out; holds what fit learnt and nothing else
-Model = Callable[["Tensor"], "Tensor"]  # images (n, c, h, w) in [0, 1] in, logits (n, k) out, as an nn.Module does
 Kind = Literal["methods", "learners", "metrics", "attacks", "data"]
 Judgement = Literal["utility", "fidelity", "privacy", "fairness"]
 DEFAULT_METHOD = "sfumato"
@@ -46,15 +45,15 @@ class Asking(ABC):
     def seconds(self, spec: Spec) -> float:
         """A rough run time on two laptop cores, from public facts alone."""
 
+    def public_network(self) -> str | None:
+        """The public network that is used, as the certificate names it: name and checksum; None where there is none."""
+        return None
+
 
 class Synthesizer(Asking):
     """A way to make a synthetic data set: a frozen dataclass whose fields are public hyperparameters."""
 
     free: ClassVar[frozenset[str]] = frozenset()  # hyperparameters that change nothing of what is asked
-
-    def public_network(self) -> str | None:
-        """The public network that is used, as the certificate names it: name and checksum; None where there is none."""
-        return None
 
     @abstractmethod
     def fit(self, private: PrivateImages, public: Images | None) -> Sampler:
@@ -65,8 +64,8 @@ class Learner(Asking):
     """A way to make a classifier that may be published: a frozen dataclass whose fields are public hyperparameters."""
 
     @abstractmethod
-    def fit(self, private: PrivateImages, public: Images | None) -> Model:
-        """Ask what was planned, train on the answers, and return a model that holds only what came from those."""
+    def fit(self, private: PrivateImages, public: Images | None) -> Classifier:
+        """Ask what was planned, train on the answers, and return a classifier that holds only what came from those."""
 
 
 class Metric(ABC):
@@ -79,6 +78,18 @@ class Metric(ABC):
     @abstractmethod
     def __call__(self, synthetic: Images, real: Reference) -> Score:
         """Raises NotApplicable where these images cannot be judged so (no groups, no colour, ...)."""
+
+
+class ClassifierMetric(ABC):
+    """One judgement of a released classifier by its answers to real images: a frozen dataclass with its settings."""
+
+    judges: ClassVar[Judgement]
+    panel: ClassVar[Literal["default", "full"]] = "default"
+    higher_is_better: ClassVar[bool]
+
+    @abstractmethod
+    def __call__(self, classifier: Callable[[Tensor], Tensor], real: Reference) -> Score:
+        """`classifier` takes pixels (n, c, h, w) uint8 and gives logits (n, k). Raises NotApplicable, as a Metric."""
 
 
 class Attack(ABC):
@@ -152,7 +163,7 @@ def _files(kind: Kind) -> dict[str, Path]:
 _CONTRACTS: dict[str, tuple[type[Any], ...]] = {
     "methods": (Synthesizer,),
     "learners": (Learner,),
-    "metrics": (Metric,),
+    "metrics": (Metric, ClassifierMetric),
     "attacks": (Attack, ClassifierAttack),
     "data": (Dataset,),
 }

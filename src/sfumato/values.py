@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
 if TYPE_CHECKING:  # torch costs a second to import, and an auditor's `verify` does not need it
     import numpy as np
     from numpy.typing import NDArray
-    from torch import Tensor
+    from torch import Tensor, nn
 
 ReleaseKind = Literal["images", "model", "hidden-images"]
 """What a release holds: images to look at and to train on; a classifier; or images that only a model may read."""
@@ -121,6 +121,30 @@ class Release:
     path: Path
     certificate: dict[str, Any]
     images: Images
+
+
+@dataclass(frozen=True, slots=True)
+class Classifier:
+    """A trained classifier, and what it takes to build it again: an architecture of `networks` by name, and settings.
+
+    The parameters and buffers of the network are all that was learnt; what is fixed (a wavelet transform, a public
+    network) is not among them.
+    """
+
+    architecture: str
+    settings: dict[str, bool | int | float | str]
+    network: nn.Module  # images (b, c, h, w) in [0, 1] -> logits (b, k)
+
+
+@dataclass(frozen=True, slots=True)
+class ModelRelease:
+    """A released classifier as read back from its folder, in eval mode."""
+
+    path: Path
+    certificate: dict[str, Any]
+    classifier: Classifier
+    classes: tuple[str, ...]
+    shape: tuple[int, int, int]  # channels, height, width of the images that it takes
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from typing import Literal, cast
 from torch import Tensor, nn
 
 from sfumato.networks.cifar_resnet import WIDTHS
+from sfumato.networks.models import Shape
 from sfumato.networks.resnet import resnet18
 from sfumato.networks.standardised_convolution import StandardisedConv2d
 
@@ -115,3 +116,16 @@ CLASSIFIERS = {
     "wrn-16-4-gn": _wide(16, 4),
     "wrn-40-4-gn": _wide(40, 4),
 }
+
+
+def _wide_model(
+    shape: Shape, classes: int, *, depth: int, widen: int, norm: Norm = "group", weight_standardisation: bool = True
+) -> nn.Module:
+    return PrivateWideResNet(depth, widen, shape[0], classes, norm=norm, weight_standardisation=weight_standardisation)
+
+
+def _resnet18_model(shape: Shape, classes: int, *, width: int = NARROW_WIDTH) -> nn.Module:
+    return resnet18(shape[0], classes, width=width, norm="group")
+
+
+MODELS = {"wide-resnet": _wide_model, "resnet18": _resnet18_model}

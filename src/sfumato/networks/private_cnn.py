@@ -7,6 +7,8 @@ from typing import cast
 
 from torch import Tensor, nn
 
+from sfumato.networks.models import Shape
+
 SMALL = 16  # grey images narrower than this are padded before the second convolution, or nothing would be left
 COLOUR_WIDTHS = (32, 64, 128)
 SMALLEST_MAP = 4  # a colour image of 32 pixels is this wide after three poolings; larger images get more stages
@@ -69,4 +71,9 @@ def _colour(channels: int, sides: tuple[int, int]) -> tuple[list[nn.Module], int
     return layers, inputs * rows * columns, 128
 
 
+def _model(shape: Shape, classes: int) -> nn.Module:
+    return PrivateCNN(*shape, classes)
+
+
 CLASSIFIERS = {"private-cnn": PrivateCNN}
+MODELS = {"private-cnn": _model}
