@@ -1,4 +1,4 @@
-"""One charged run, of a method or a learner: lab, ledger, sealed data, fit, close; and what is written of the result."""
+"""One charged run of a method or learner: lab, ledger, sealed data, fit, close; then what is written of the result."""
 
 from __future__ import annotations
 
@@ -111,9 +111,7 @@ def charged_run(
                 lab.forget()
 
 
-def _identity(
-    job: Request, asking: Asking, budget: Budget, public: Images | None, source: Source
-) -> dict[str, Any]:
+def _identity(job: Request, asking: Asking, budget: Budget, public: Images | None, source: Source) -> dict[str, Any]:
     """What must be the same when a run is resumed, and all that it takes to sample again from its answers."""
     identity = {
         **asdict(job),  # type: ignore[call-overload]

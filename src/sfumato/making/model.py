@@ -66,9 +66,7 @@ def plan_training(job: TrainingJob, *, source: Source | None = None) -> Training
     return TrainingPlan(spec, budget, learner, mechanisms, epsilon, learner.seconds(spec))
 
 
-def train_model(
-    job: TrainingJob, out: Path | str, *, noise: Noise | None = None, tape: Tape | None = None
-) -> Path:
+def train_model(job: TrainingJob, out: Path | str, *, noise: Noise | None = None, tape: Tape | None = None) -> Path:
     """Train the classifier of a job and release it in the folder `out`, or resume a run that was killed.
 
     Lab material is written to `<out>.lab`. Another `noise` or `tape` is for tests, as for releases of images.
