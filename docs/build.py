@@ -40,8 +40,9 @@ def text() -> str:
     for kind in get_args(contracts.Kind):
         rows = [(f"`{name}`", sentence) for name, sentence in contracts.names(kind).items()]
         parts.append(f"## {kind.capitalize()}\n\n{_table(('name', 'what'), rows)}")
-    for name in contracts.names("methods"):
-        rows = [(f"`{field.name}`", f"`{field.default}`") for field in fields(contracts.find("methods", name))]
+    with_settings: tuple[contracts.Kind, ...] = ("methods", "learners")
+    for kind, name in [(kind, name) for kind in with_settings for name in contracts.names(kind)]:
+        rows = [(f"`{field.name}`", f"`{field.default}`") for field in fields(contracts.find(kind, name))]
         parts.append(f"## Settings of {name} (`--set name=value`)\n\n{_table(('name', 'default'), rows)}")
     return "\n".join(parts)
 
