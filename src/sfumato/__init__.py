@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from sfumato.experiments.status import store_status
     from sfumato.judging.attack import attack_release
     from sfumato.judging.evaluate import evaluate_release
+    from sfumato.judging.predict import predict_images
     from sfumato.judging.selection import select_classifier
     from sfumato.judging.student import train_student
     from sfumato.making.release import Job, Plan, make_release, plan_release
@@ -55,6 +56,7 @@ __all__ = [
     "evaluate_release",
     "make_release",
     "plan_release",
+    "predict_images",
     "read_model",
     "read_release",
     "resample_release",
@@ -94,6 +96,7 @@ _HOMES = {
     "evaluate_release": "judging.evaluate",
     "make_release": "making.release",
     "plan_release": "making.release",
+    "predict_images": "judging.predict",
     "read_model": "release",
     "read_release": "release",
     "resample_release": "making.resample",
