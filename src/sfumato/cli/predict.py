@@ -12,7 +12,7 @@ from sfumato.cli._command import command
 from sfumato.cli._options import Json
 from sfumato.cli._printing import print_json
 
-_IMAGES = "A folder of image files in any layout, a zip of them, or a data set as `release` takes it."
+_IMAGES = "A folder of image files in any layout, a zip of them, one image, or a data set as `release` takes it."
 
 
 @command("predict_images", example="sfumato predict faces-model photos/ --out labels.csv", order=16)

@@ -12,7 +12,7 @@ from sfumato.contracts import Reading
 from sfumato.data._archive import ZipTree
 from sfumato.data._layout import layout
 from sfumato.data._records import TreeRecords
-from sfumato.data._tree import BESIDE_IMAGES, DiskTree
+from sfumato.data._tree import BESIDE_IMAGES, IMAGES, DiskTree
 from sfumato.errors import DataError
 from sfumato.values import Source, Spec
 
@@ -23,14 +23,14 @@ _FILES = ("folder", "table", "celeba")  # layouts of image files; their labels a
 
 
 class ImageFiles(TreeRecords):
-    """The image files of a folder or zip archive, wherever they lie in it; text and tables beside them are no images.
+    """The image files of a folder or zip archive, wherever they lie in it, or one image file.
 
-    To the other readers every one of them has the same label.
+    Text and tables beside them are no images; every other file must be one. All have the same label.
     """
 
     @classmethod
     def recognises(cls, where: str) -> bool:
-        return layout(where) in _FILES
+        return layout(where) in _FILES or _one_image(where)
 
     @classmethod
     def splits(cls, where: str) -> tuple[str, ...]:
@@ -38,8 +38,12 @@ class ImageFiles(TreeRecords):
 
     def __init__(self, where: str, reading: Reading) -> None:
         path = Path(where)
-        self._tree = DiskTree(path) if path.is_dir() else ZipTree(path)
-        self._names = [name for name in self._tree.walk() if not name.casefold().endswith(BESIDE_IMAGES)]
+        if _one_image(where):
+            self._tree, names = DiskTree(path.resolve().parent), [path.resolve().name]
+        else:
+            self._tree = DiskTree(path) if path.is_dir() else ZipTree(path)
+            names = [name for name in self._tree.walk() if not name.casefold().endswith(BESIDE_IMAGES)]
+        self._names = names
         self._reasons = {}
         if not self._names:
             raise DataError(
@@ -54,6 +58,10 @@ class ImageFiles(TreeRecords):
     def names(self) -> Sequence[str]:
         """Of the files, in the order of the records."""
         return self._names
+
+
+def _one_image(where: str) -> bool:
+    return where.casefold().endswith(IMAGES) and Path(where).is_file()
 
 
 class Unlabelled:

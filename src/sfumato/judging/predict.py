@@ -36,9 +36,9 @@ class Predictions:
 def predict_images(model: Path | str, images: Path | str, out: Path | str, *, skip_bad: bool = False) -> Predictions:
     """Write what the classifier in the folder `model` says of each image to the new CSV file `out`.
 
-    `images` is a folder of image files in any layout, or anything else that is read as a data set; they are cropped,
-    resized and converted as the classifier's own training images were. A row has the file, the class, its probability,
-    and the probability of every class.
+    `images` is a folder of image files in any layout, one image, or anything else that is read as a data set; they are
+    cropped, resized and converted as the readers of training data do it. A row has the file, the class, its
+    probability, and the probability of every class.
     """
     out = Path(out)
     _refuse_bad_target(out, Path(model))
