@@ -106,6 +106,21 @@ def test_json_and_other_sources(place: Path) -> None:
         assert [row["file"] for row in rows(place / f"{number}.csv")] == files
 
 
+def test_an_npz_needs_no_labels(place: Path) -> None:
+    with np.load("tiny.npz") as tiny:
+        np.savez("plain.npz", x=tiny["x"])
+        np.savez("odd.npz", images=tiny["x"], labels=np.full(90, -7))
+    for name in ("tiny", "plain", "odd"):
+        assert sfumato("predict", "m", f"{name}.npz", "--out", f"{name}.csv").code == 0
+    tables = [[list(row.values())[1:] for row in rows(place / f"{name}.csv")] for name in ("tiny", "plain", "odd")]
+    assert tables[0] == tables[1] == tables[2]
+    np.savez("none.npz", y=np.arange(3))
+    np.savez("flat.npz", x=np.float32(1))
+    refused(sfumato("predict", "m", "none.npz", "--out", "n.csv"), 3, "Expected an array x, images, x_train or x_test")
+    refused(sfumato("predict", "m", "flat.npz", "--out", "n.csv"), 3, "got a single value of float32")
+    assert not (place / "n.csv").exists()
+
+
 def test_bad_files_are_left_out_and_listed_if_that_is_asked_for(place: Path) -> None:
     (place / "images" / "a" / "half.png").write_bytes((place / "images" / "top.png").read_bytes()[:60])
     (place / "images" / "no\nimage").write_text("hello")

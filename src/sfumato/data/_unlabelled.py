@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from sfumato.contracts import Reading
+from sfumato.data import _npy
 from sfumato.data._archive import ZipTree
+from sfumato.data._arrays import ArrayRecords, check_stack
 from sfumato.data._layout import layout
 from sfumato.data._records import TreeRecords
 from sfumato.data._tree import BESIDE_IMAGES, IMAGES, DiskTree
@@ -58,6 +60,25 @@ class ImageFiles(TreeRecords):
     def names(self) -> Sequence[str]:
         """Of the files, in the order of the records."""
         return self._names
+
+
+class ImageArray(ArrayRecords):
+    """The images of an npz archive; labels may be there or not. All have the same label."""
+
+    @classmethod
+    def recognises(cls, where: str) -> bool:
+        return layout(where) == "npz"
+
+    @classmethod
+    def splits(cls, where: str) -> tuple[str, ...]:
+        return ("train",)
+
+    def __init__(self, where: str, reading: Reading) -> None:
+        path = Path(where)
+        stack = _npy.stack(path, _npy.images_key(path))
+        check_stack(stack)
+        labels = np.zeros(stack.count, dtype=np.int64)
+        self._settle(where, reading, name=path.stem, stack=stack, classes=("image",), labels=labels)
 
 
 def _one_image(where: str) -> bool:
