@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
@@ -32,6 +33,7 @@ from release.making import (
 )
 from release.model_making import SHAPE, make_classifier, make_model, make_model_certificate
 from release.test_edited_fields import CARDS, edits, publish, remembered, shown
+from release.test_network_images import OLDER
 from sfumato.errors import EnvironmentProblem, UsageError, VerificationFailed
 from sfumato.judging.selection import select_classifier
 from sfumato.judging.student import train_student
@@ -51,6 +53,7 @@ from sfumato.release import (
     write_model,
     write_release,
 )
+from sfumato.release.card import render_card
 from sfumato.release.certificate import parse_certificate
 from sfumato.report.confined import write_public_page
 from sfumato.values import Classifier
@@ -582,3 +585,37 @@ def test_an_unknown_format_is_refused_in_one_sentence(format_: object, original:
         parse_certificate(json.dumps({**values, "format": format_}).encode())
     assert "the format sfumato-release/1 (images) or sfumato-model/1 (a classifier), got another" in refused.value.what
     assert len(refused.value.message().splitlines()) == 3
+
+
+@pytest.mark.parametrize(
+    ("named", "written", "3e03f943b7fb74cbdce1cd951d39e47905db7f11c6c8699108632bb11086a43d"),
+    [  # sums of the first bytes of this format: whoever changes them gives the format another number
+        (
+            None,
+            "2a6d7831c5ace4a60fc84011d4020430dac422009c8581f0f330e076850bda25",
+            "e54aad212a86adc1b36a73f52c824f9c74d1f51436277f5ba477e9cc6892cf78",
+        ),
+        (PUBLIC_NETWORK, "47f0b36ae3e25682b6de7482ba4fc958d9c62ed07c273aa681545a37a698a8d0", "card"),
+    ],
+)
+def test_certificates_and_cards_keep_their_bytes(named: str | None, written: str, card: str) -> None:
+    network = {} if named is None else {"public_network": named}
+    values = {
+        **OLDER,
+        "format": "sfumato-model/1",
+        "assumptions": [
+            *(statements.KNOWN, statements.PERSON, statements.SETTINGS, statements.ALONE),
+            *([] if named is None else [statements.NETWORK]),
+        ],
+        "public": {**OLDER["public"], **network},
+        "model": {
+            "architecture": "fixed-features",
+            "settings": {"hidden": 0, "features": "network" if named else "scattering"}
+            | ({} if named is None else {"network": named}),
+            "tensors": [{"name": "head.bias", "shape": [2]}, {"name": "head.weight", "shape": [2, 500]}],
+        },
+    }
+    certificate = parse_certificate(json.dumps(values).encode())
+    assert hashlib.sha256(certificate.to_json().encode()).hexdigest() == written
+    assert hashlib.sha256(render_card(certificate).encode()).hexdigest() == card
+    assert json.loads(certificate.to_json()) == values
