@@ -537,6 +537,41 @@ def test_an_unknown_architecture_verifies_and_cannot_be_built(tmp_path: Path) ->
         read_model(folder)
 
 
+MORE, NO_MEMORY = "more parameters than the certificate states", "a network that fits in memory"
+BOMBS: dict[str, tuple[str, dict[str, Any], str]] = {
+    "wide": ("resnet18", {"width": 1500}, MORE),
+    "wider than memory": ("resnet18", {"width": 10**9}, NO_MEMORY),
+    "wider than an integer": ("resnet18", {"width": 10**30}, "settings that resnet18 has"),
+    "deep": ("wide-resnet", {"depth": 6 * 10**8 + 4, "widen": 1}, MORE),
+    "a large hidden layer": ("fixed-features", {"features": "scattering", "hidden": 10**5}, MORE),
+}
+
+
+@pytest.mark.parametrize("name", BOMBS)
+def test_a_network_much_larger_than_its_weights_is_not_built(name: str, tmp_path: Path) -> None:
+    architecture, settings, complaint = BOMBS[name]
+    classifier = Classifier(architecture, settings, make_classifier().network)
+    write_model(tmp_path / "m", classifier, make_model_certificate(classifier))
+    script = (
+        "import resource, sys\nimport sfumato\nimport sfumato.networks.models as models\nmodels.model_architectures()\n"
+        "size = int(open('/proc/self/statm').read().split()[0]) * resource.getpagesize()\n"
+        "resource.setrlimit(resource.RLIMIT_DATA, (size + (1 << 29),) * 2)\n"
+        "try:\n    sfumato.read_model(sys.argv[1])\nexcept sfumato.SfumatoError as error:\n    print(error.what)\n"
+    )
+    command = [sys.executable, "-c", script, str(tmp_path / "m")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert complaint in done.stdout
+
+
+def test_images_that_no_reader_makes_are_refused(model: Path) -> None:
+    edit_certificate(model, _set("public", "height", 16_384))
+    renew_card(model)
+    renew_sums(model)
+    with pytest.raises(UsageError, match="at most 1024 pixels a side"):
+        read_model(model)
+
+
 def test_tensors_of_another_network_are_refused(model: Path) -> None:
     edit_certificate(model, _set("public", "classes", ["a", "b"]))
     renew_card(model)
@@ -588,14 +623,18 @@ def test_an_unknown_format_is_refused_in_one_sentence(format_: object, original:
 
 
 @pytest.mark.parametrize(
-    ("named", "written", "3e03f943b7fb74cbdce1cd951d39e47905db7f11c6c8699108632bb11086a43d"),
+    ("named", "written", "card"),
     [  # sums of the first bytes of this format: whoever changes them gives the format another number
         (
             None,
             "2a6d7831c5ace4a60fc84011d4020430dac422009c8581f0f330e076850bda25",
+            "3e03f943b7fb74cbdce1cd951d39e47905db7f11c6c8699108632bb11086a43d",
+        ),
+        (
+            PUBLIC_NETWORK,
+            "47f0b36ae3e25682b6de7482ba4fc958d9c62ed07c273aa681545a37a698a8d0",
             "e54aad212a86adc1b36a73f52c824f9c74d1f51436277f5ba477e9cc6892cf78",
         ),
-        (PUBLIC_NETWORK, "47f0b36ae3e25682b6de7482ba4fc958d9c62ed07c273aa681545a37a698a8d0", "card"),
     ],
 )
 def test_certificates_and_cards_keep_their_bytes(named: str | None, written: str, card: str) -> None:
