@@ -10,11 +10,21 @@ import torch
 from torch import Tensor
 
 from sfumato.statistics import groups as by_group
-from sfumato.values import Images, Reference
+from sfumato.statistics.answers import Answering, logits_of
+from sfumato.values import Images, Reference, Score
 
 Figure = Callable[[Tensor], float]  # of one tally, as in `groups`
 SHUFFLES = 50  # shuffles that show how large a gap is by chance
 DEFINITION = "the largest gap between groups in true or false positive rates, over classes (each against the rest)"
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A figure with its name, and whether more of it is better."""
+
+    name: str
+    figure: Figure
+    higher_is_better: bool = False
 
 
 @dataclass(frozen=True)
@@ -58,3 +68,41 @@ class GroupedImages:
     def _tally(self, predicted: Tensor, rows: Tensor | slice = slice(None)) -> Tensor:
         labels, groups = self.images.labels[rows], self.groups[rows]
         return by_group.tally(predicted[rows], labels, groups, names=len(self.names), classes=len(self.images.classes))
+
+
+def judged_by_group(
+    classifier: Answering, real: Reference, figures: Sequence[Judged], *, resamples: int, seed: int
+) -> Score:
+    """The first figure of one classifier's answers to the held-out images, and the others as its parts.
+
+    Errors are by bootstrap over the images.
+    """
+    tested = GroupedImages.of(real)
+    which = [judged.figure for judged in figures]
+    logits = logits_of(classifier, tested.images.pixels, classes=len(tested.images.classes))
+    answers = logits.argmax(1)[None]  # (1, n)
+    values = tested.figures(answers, which)  # (1, figures)
+    errors = by_group.bootstrap_errors(
+        lambda rows: tested.figures(answers, which, rows)[0],
+        len(tested.images),
+        resamples=resamples,
+        draw=torch.Generator().manual_seed(seed),
+    )
+    first, *others = (
+        Score(
+            judged.name,
+            float(values[0, place]),
+            by_group.error_of_mean(values[:, place], errors[place]),
+            judged.higher_is_better,
+            (seed,),
+        )
+        for place, judged in enumerate(figures)
+    )
+    chance = tested.by_chance(answers, which, seed=seed)
+    details = {
+        "by_chance": {judged.name: value for judged, value in zip(figures, chance, strict=True)},
+        "by_group": tested.table(answers),
+        "left_out": tested.left_out(),
+        "test_split": real.test is not None,
+    }
+    return replace(first, details=details, parts=tuple(others))
