@@ -71,9 +71,7 @@ def attack_classifier(exposed: Exposed, *, attacks: tuple[str, ...] = ()) -> dic
 
 def classifier_attacks() -> tuple[str, ...]:
     """The names of all attacks on a classifier."""
-    return tuple(
-        name for name in contracts.names("attacks") if issubclass(contracts.find("attacks", name), ClassifierAttack)
-    )
+    return contracts.names_of("attacks", ClassifierAttack)
 
 
 def run_attacks(exposed: Exposed, names: Iterable[str]) -> tuple[dict[str, Tensor], dict[str, str]]:
