@@ -20,6 +20,7 @@ NARROW_WIDTH = 16  # of ResNet18's first stage; a quarter of the published width
 class PrivateWideResNet(nn.Module):
     """Depth 6 n + 4: three stages of n blocks, every convolution after a rectifier and a norm, in that order.
 
+    A stem of stride 2 halves the resolution of all that follows, for a quarter of the time; De et al. have 1.
     The norm "batch" mixes images and is for training without privacy only; `noisy_gradient` refuses it.
     """
 
@@ -32,12 +33,13 @@ class PrivateWideResNet(nn.Module):
         *,
         norm: Norm = "group",
         weight_standardisation: bool = True,
+        stem_stride: int = 1,
     ) -> None:
         super().__init__()
         if depth < 10 or depth % 6 != 4:
             raise ValueError(f"Expected a depth of 6 n + 4, got {depth}.")
         layers = _Layers(norm, weight_standardisation)
-        self.stem = layers.convolution(channels, WIDTHS[0], 3)
+        self.stem = layers.convolution(channels, WIDTHS[0], 3, stem_stride)
         blocks: list[nn.Module] = []
         inputs = WIDTHS[0]
         for stage, width in enumerate(WIDTHS):
@@ -119,9 +121,24 @@ CLASSIFIERS = {
 
 
 def _wide_model(
-    shape: Shape, classes: int, *, depth: int, widen: int, norm: Norm = "group", weight_standardisation: bool = True
+    shape: Shape,
+    classes: int,
+    *,
+    depth: int,
+    widen: int,
+    norm: Norm = "group",
+    weight_standardisation: bool = True,
+    stem_stride: int = 1,
 ) -> nn.Module:
-    return PrivateWideResNet(depth, widen, shape[0], classes, norm=norm, weight_standardisation=weight_standardisation)
+    return PrivateWideResNet(
+        depth,
+        widen,
+        shape[0],
+        classes,
+        norm=norm,
+        weight_standardisation=weight_standardisation,
+        stem_stride=stem_stride,
+    )
 
 
 def _resnet18_model(shape: Shape, classes: int, *, width: int = NARROW_WIDTH) -> nn.Module:
