@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from sfumato.judging.student import train_student
     from sfumato.making.release import Job, Plan, make_release, plan_release
     from sfumato.making.resample import resample_release
-    from sfumato.release import Verdict, read_release
+    from sfumato.release import Verdict, read_model, read_release
     from sfumato.release import verify as verify_release
     from sfumato.report.confined import write_public_page
     from sfumato.report.evaluation import write_page
@@ -55,6 +55,7 @@ __all__ = [
     "evaluate_release",
     "make_release",
     "plan_release",
+    "read_model",
     "read_release",
     "resample_release",
     "run_recipe",
@@ -93,6 +94,7 @@ _HOMES = {
     "evaluate_release": "judging.evaluate",
     "make_release": "making.release",
     "plan_release": "making.release",
+    "read_model": "release",
     "read_release": "release",
     "resample_release": "making.resample",
     "run_recipe": "experiments.experiment",

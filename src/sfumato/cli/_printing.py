@@ -21,9 +21,9 @@ def print_json(value: Any) -> None:
 
 def print_release(folder: Path, as_json: bool, *, resampled: bool = False) -> None:
     """What was made, and what to do next."""
-    from sfumato.release import read_certificate
+    from sfumato.release import read_image_certificate
 
-    certificate = read_certificate(folder)
+    certificate = read_image_certificate(folder)
     guarantee, samples = certificate.guarantee, certificate.samples
     if as_json:
         print_json({"release": str(folder), "lab": f"{folder}.lab", **guarantee.model_dump()})

@@ -27,7 +27,7 @@ from sfumato.making.release import (
     with_settings,
 )
 from sfumato.privacy import Budget, FinishedLedger, Tape, recalled_images
-from sfumato.release import Certificate, read_certificate, write_release
+from sfumato.release import Certificate, read_image_certificate, write_release
 from sfumato.values import Images, Spec
 
 NOTE = "resampled.json"  # in the lab of a resampled release: whose answers it was made from
@@ -101,6 +101,7 @@ def read_original(folder: Path) -> Original:
     """The finished run behind a release; whatever is missing for another release from its answers raises an error."""
     if not folder.is_dir():
         raise UsageError("Expected a release folder, got none.", where=folder, fix="check the path")
+    certificate = read_image_certificate(folder)
     lab = Lab.beside(folder).folder
     if not lab.is_dir():
         raise UsageError(
@@ -122,7 +123,6 @@ def read_original(folder: Path) -> Original:
                 where=lab,
                 fix="resample where the release was made, or restore the lab",
             )
-    certificate = read_certificate(folder)
     job, task, public = _run(lab / _RUN)
     ledger = FinishedLedger(task.budget, lab / _LEDGER)
     charged = [{"purpose": charge.purpose, **charge.mechanism.to_dict()} for charge in ledger.charges]

@@ -11,12 +11,18 @@ if TYPE_CHECKING:
         Certificate,
         Guarantee,
         Method,
+        ModelCertificate,
+        ModelFacts,
         NoiseSource,
         PublicFacts,
         RequestedBudget,
         Samples,
+        TensorFacts,
         read_certificate,
+        read_image_certificate,
+        read_model_certificate,
     )
+    from sfumato.release.model import model_facts, read_model, write_model
     from sfumato.release.read import read_release
     from sfumato.release.verdict import Check, Verdict
     from sfumato.release.verification import verify
@@ -28,22 +34,33 @@ __all__ = [
     "Check",
     "Guarantee",
     "Method",
+    "ModelCertificate",
+    "ModelFacts",
     "NoiseSource",
     "PublicFacts",
     "RequestedBudget",
     "Samples",
+    "TensorFacts",
     "Verdict",
+    "model_facts",
     "read_certificate",
+    "read_image_certificate",
+    "read_model",
+    "read_model_certificate",
     "read_release",
     "verify",
+    "write_model",
     "write_release",
 ]
 
 _HOMES = {
+    "model_facts": "model",
+    "read_model": "model",
     "read_release": "read",
     "Check": "verdict",
     "Verdict": "verdict",
     "verify": "verification",
+    "write_model": "model",
     "write_release": "write",
 }
 

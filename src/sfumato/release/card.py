@@ -1,4 +1,4 @@
-"""The data card: a release explained in plain words, from its certificate alone."""
+"""The card: a release explained in plain words, from its certificate alone."""
 
 from __future__ import annotations
 
@@ -11,25 +11,31 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 
 from sfumato.errors import printable
-from sfumato.release.certificate import Certificate
+from sfumato.release.certificate import AnyCertificate, Certificate, PrivacyCertificate
 
 _LICENCE = "license: unknown  # for the publisher to fill in, before renewing SHA256SUMS"  # as in the template
 _FILLED_IN = re.compile(r"license: [A-Za-z0-9.-]{1,60}(  # for the publisher to fill in, before renewing SHA256SUMS)?")
 _SIZES = ((10**3, "n<1K"), (10**4, "1K<n<10K"), (10**5, "10K<n<100K"), (10**6, "100K<n<1M"), (10**7, "1M<n<10M"))
 
 
-def render_card(certificate: Certificate, *, folders: bool) -> str:
-    """README.md with the front matter that makes `datasets.load_dataset` open the folder as it is."""
+def render_card(certificate: AnyCertificate, *, folders: bool = False) -> str:
+    """README.md; that of images has the front matter that makes `datasets.load_dataset` open the folder as it is.
+
+    `folders` says whether images are there as class folders, too.
+    """
+    asked = _sentences(certificate)
+    if not isinstance(certificate, Certificate):
+        return _template("model_card.md.jinja").render(c=certificate, mechanisms=asked)
     samples = certificate.samples
     images = samples.count + samples.transfer + samples.network
     sizes = (name for below, name in _SIZES if images < below)
-    return _template().render(
-        c=certificate, size_category=next(sizes, "n>10M"), folders=folders, mechanisms=_sentences(certificate)
+    return _template("card.md.jinja").render(
+        c=certificate, size_category=next(sizes, "n>10M"), folders=folders, mechanisms=asked
     )
 
 
 @functools.cache
-def _template() -> Template:
+def _template(name: str) -> Template:
     # Markdown, not HTML: `plain` and `quoted` below do the escaping, where strings come from outside.
     environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent),
@@ -40,14 +46,14 @@ def _template() -> Template:
         autoescape=False,  # noqa: S701
     )
     environment.filters.update(plain=_plain, quoted=_quoted, number=_number)
-    return environment.get_template("card.md.jinja")
+    return environment.get_template(name)
 
 
-def card_problem(text: str, certificate: Certificate, *, folders: bool) -> str | None:
+def card_problem(text: str, certificate: AnyCertificate, *, folders: bool = False) -> str | None:
     """Where a card is not the one of its certificate; a licence identifier in the front matter is the publisher's.
 
     Any other difference fails, whatever it says: a list of what a card must not contain is never complete. So the
-    template belongs to the release format, and cannot be changed without another number of the format.
+    templates belong to the release format, and cannot be changed without another number of the format.
     """
     expected, found = render_card(certificate, folders=folders).split("\n"), text.split("\n")
     line = expected.index(_LICENCE)  # names in the front matter are quoted, so this is the template's own line
@@ -60,7 +66,7 @@ def card_problem(text: str, certificate: Certificate, *, folders: bool) -> str |
     return f"is not the card that the certificate gives (from line {differs + 1}; only the licence may be filled in)"
 
 
-def _sentences(certificate: Certificate) -> list[str]:
+def _sentences(certificate: PrivacyCertificate) -> list[str]:
     return [f"{_plain(asked.purpose)}: {_sentence(asked.described())}" for asked in certificate.mechanisms]
 
 

@@ -7,7 +7,7 @@ import math
 import stat
 from collections.abc import Collection
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, Self
+from typing import Annotated, Any, ClassVar, Final, Literal, Self
 
 from pydantic import (
     AfterValidator,
@@ -20,21 +20,25 @@ from pydantic import (
     model_validator,
 )
 
-from sfumato.errors import VerificationFailed, printable
+from sfumato.errors import UsageError, VerificationFailed, printable
 from sfumato.release import statements
-from sfumato.values import CertificateLevel
+from sfumato.values import CertificateLevel, ReleaseKind
 
 FORMAT: Final = "sfumato-release/1"
+MODEL_FORMAT: Final = "sfumato-model/1"
 LARGEST = 1 << 20  # bytes; an honest certificate has a few thousand
 
 Text = Annotated[str, Field(min_length=1, max_length=2000)]
 Name = Annotated[str, Field(min_length=1, max_length=200)]
 Scalar = bool | int | float | str | None
+Setting = bool | int | float | Annotated[str, Field(max_length=2000)]
 Positive = Annotated[int, Field(ge=1, le=10**12)]
 Rounds = Annotated[int, Field(ge=1, le=10**8)]
 Noise = Annotated[float, Field(ge=0, le=1e8)] | None  # as much as can be drawn; zero or null: no guarantee
 _ACCOUNTANT = "PLD, dp-accounting "
 _VERSION = r"[0-9]{1,6}(\.[0-9]{1,6}){0,5}((a|b|rc|\.post|\.dev)[0-9]{1,6}){0,3}"  # a number and never a word
+ARCHITECTURE: Final = r"^[a-z0-9]+(-[a-z0-9]+){0,9}$"  # shown by `verify`, so it is no sentence
+TENSOR: Final = r"^[A-Za-z0-9_]+(\.[A-Za-z0-9_]+){0,30}$"  # as torch names them
 PUBLIC_NETWORK: Final = r"^[A-Za-z0-9._-]{1,100}, SHA-256 [0-9a-f]{64}$"  # no path, and no sentence
 
 
@@ -175,11 +179,11 @@ class Samples(_Closed):
         return _without_empty(plain(self), "transfer", "network")
 
 
-class Certificate(_Closed):
-    """Everything that certificate.json may say."""
+class PrivacyCertificate(_Closed):
+    """What every certificate states, whatever the release holds: the guarantee, and all that it rests on."""
 
-    # there is no field for the kind of release (`values.ReleaseKind`): format 1 is images
-    format: Literal["sfumato-release/1"] = FORMAT
+    kind: ClassVar[ReleaseKind]  # no field: the format says it
+
     guarantee: Guarantee
     budget: RequestedBudget
     mechanisms: Annotated[tuple[Asked, ...], Field(max_length=500)]
@@ -192,7 +196,6 @@ class Certificate(_Closed):
         Field(max_length=200),
     ]  # (epsilon, delta) points of the privacy curve
     versions: Annotated[dict[Name, Name], Field(max_length=100)]
-    samples: Samples
 
     @model_validator(mode="after")
     def _statements_agree(self) -> Self:
@@ -203,8 +206,6 @@ class Certificate(_Closed):
         counted_by = self.guarantee.accounting_version
         if self.versions.get("dp-accounting", counted_by) != counted_by:
             raise ValueError("expected one version of dp-accounting in versions and in accountant, got two")
-        if self.samples.network and not network:
-            raise ValueError("expected images for a public network only where one is named, got none that is named")
         return self
 
     @property
@@ -217,24 +218,115 @@ class Certificate(_Closed):
         return json.dumps(values, sort_keys=True, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
-def parse_certificate(text: bytes, *, where: object = "certificate.json") -> Certificate:
+class Certificate(PrivacyCertificate):
+    """Everything that the certificate.json of a release of images may say."""
+
+    kind = "images"
+
+    format: Literal["sfumato-release/1"] = FORMAT
+    samples: Samples
+
+    @property
+    def holds(self) -> str:
+        """What the release holds, in a few words."""
+        return f"{self.samples.count:,} images"
+
+    @model_validator(mode="after")
+    def _images_and_network_agree(self) -> Self:
+        if self.samples.network and self.public.public_network is None:
+            raise ValueError("expected images for a public network only where one is named, got none that is named")
+        return self
+
+
+class TensorFacts(_Closed):
+    """A tensor of a released model, of 32-bit floating-point numbers."""
+
+    name: Annotated[str, Field(pattern=TENSOR, max_length=200)]
+    shape: Annotated[tuple[Annotated[int, Field(ge=1, le=10**9)], ...], Field(max_length=8)]
+
+    @property
+    def size(self) -> int:
+        """How many numbers it has."""
+        return math.prod(self.shape)
+
+
+class ModelFacts(_Closed):
+    """What it takes to build the network again, and the tensors that its weights are."""
+
+    architecture: Annotated[str, Field(pattern=ARCHITECTURE, max_length=60)]
+    settings: Annotated[dict[Name, Setting], Field(max_length=100)]
+    tensors: Annotated[tuple[TensorFacts, ...], Field(min_length=1, max_length=10_000)]
+
+    @model_validator(mode="after")
+    def _tensors_in_order(self) -> Self:
+        names = [tensor.name for tensor in self.tensors]
+        if names != sorted(set(names)):
+            raise ValueError("expected tensors in the order of their names, each name once, got others")
+        return self
+
+    @property
+    def parameters(self) -> int:
+        """How many numbers the weights are."""
+        return sum(tensor.size for tensor in self.tensors)
+
+
+class ModelCertificate(PrivacyCertificate):
+    """Everything that the certificate.json of a released classifier may say; its method is a learner."""
+
+    kind = "model"
+
+    format: Literal["sfumato-model/1"] = MODEL_FORMAT
+    model: ModelFacts
+
+    @property
+    def holds(self) -> str:
+        """What the release holds, in a few words."""
+        return f"a classifier of {self.model.parameters:,} parameters"
+
+    @model_validator(mode="after")
+    def _model_and_network_agree(self) -> Self:
+        if self.model.settings.get("network") != self.public.public_network:
+            raise ValueError("expected the same public network in the model's settings as in public, got another")
+        return self
+
+
+AnyCertificate = Certificate | ModelCertificate
+_FORMATS: dict[object, type[AnyCertificate]] = {FORMAT: Certificate, MODEL_FORMAT: ModelCertificate}
+
+
+def parse_certificate(text: bytes, *, where: object = "certificate.json") -> AnyCertificate:
     """Read a certificate that anyone may have written; whatever is wrong with it is named."""
     if len(text) > LARGEST:
         raise _refused(f"Expected a certificate of at most {LARGEST} bytes, got {len(text)}.", where)
     try:
         # of two equal keys the schema's parser keeps the last, and other readers may keep the first
-        json.loads(text.decode("utf-8"), object_pairs_hook=_unique, parse_constant=_no_constant)
+        plain = json.loads(text.decode("utf-8"), object_pairs_hook=_unique, parse_constant=_no_constant)
     except RecursionError:
         raise _refused("Expected plain JSON in the certificate, got deep nesting.", where) from None
     except ValueError as error:
         raise _refused(f"Expected valid JSON in the certificate: {printable(error)}.", where) from None
+    schema = _schema(plain, where)
     try:
-        return Certificate.model_validate_json(text, strict=True)
+        return schema.model_validate_json(text, strict=True)
     except ValidationError as error:
         raise _refused(_first_problem(error), where) from None
 
 
-def read_certificate(folder: Path | str) -> Certificate:
+def _schema(plain: object, where: object) -> type[AnyCertificate]:
+    """The schema of the format that a certificate states; what has no format at all is named by that of images."""
+    if not isinstance(plain, dict) or "format" not in plain:
+        return Certificate
+    stated = plain["format"]
+    if not isinstance(stated, str) or stated not in _FORMATS:
+        raise VerificationFailed(
+            f"Expected a certificate of the format {FORMAT} (images) or {MODEL_FORMAT} (a classifier), got another.",
+            where=where,
+            fix="install the version of sfumato that made the release, or ask its publisher for it again",
+        )
+    return _FORMATS[stated]
+
+
+def read_certificate(folder: Path | str) -> AnyCertificate:
     """The certificate of a release folder; its claims are read, not checked."""
     path = Path(folder) / "certificate.json"
     try:
@@ -245,6 +337,30 @@ def read_certificate(folder: Path | str) -> Certificate:
     except OSError as error:
         raise _refused(f"Expected a readable certificate.json: {error.strerror}.", path) from None
     return parse_certificate(text, where=path)
+
+
+def read_image_certificate(folder: Path | str) -> Certificate:
+    """The certificate of a release of images, for whoever needs images."""
+    certificate = read_certificate(folder)
+    if not isinstance(certificate, Certificate):
+        raise UsageError(
+            "Expected a release of images, got a classifier.",
+            where=folder,
+            fix="use verify, predict, evaluate or attack, which take a classifier",
+        )
+    return certificate
+
+
+def read_model_certificate(folder: Path | str) -> ModelCertificate:
+    """The certificate of a released classifier, for whoever needs one."""
+    certificate = read_certificate(folder)
+    if not isinstance(certificate, ModelCertificate):
+        raise UsageError(
+            "Expected a released classifier, got a release of images.",
+            where=folder,
+            fix="name a folder that `sfumato train` wrote",
+        )
+    return certificate
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

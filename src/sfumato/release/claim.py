@@ -12,7 +12,7 @@ from importlib.metadata import version
 from typing import Any
 
 from sfumato.errors import printable
-from sfumato.release.certificate import Certificate
+from sfumato.release.certificate import PrivacyCertificate
 from sfumato.release.contents import attempt
 from sfumato.release.recount import recount
 from sfumato.release.verdict import Check
@@ -43,7 +43,7 @@ class Claim:
     the mechanisms, one more with enormous noise) change digits that say nothing.
     """
 
-    def __init__(self, certificate: Certificate) -> None:
+    def __init__(self, certificate: PrivacyCertificate) -> None:
         self._certificate = certificate
         self._guarantee = certificate.guarantee
         self._asked = [m.described() for m in certificate.mechanisms]
@@ -125,13 +125,13 @@ class Claim:
         return math.isfinite(counted) and abs(claimed - counted) <= (SAME if repeats else DRIFT) * counted
 
 
-def _level(certificate: Certificate) -> str | list[str]:
+def _level(certificate: PrivacyCertificate) -> str | list[str]:
     if certificate.certified:
         return "certified"
     return ["not-private: the release claims no guarantee"]
 
 
-def _noise(certificate: Certificate) -> str | list[str]:
+def _noise(certificate: PrivacyCertificate) -> str | list[str]:
     problems = [
         f"mechanism {i} ({printable(m.purpose)}) has noise multiplier {m.noise_multiplier}"
         for i, m in enumerate(certificate.mechanisms)
@@ -144,7 +144,7 @@ def _noise(certificate: Certificate) -> str | list[str]:
     return problems or f"positive everywhere; source stated: {certificate.noise.source}"
 
 
-def _budget(certificate: Certificate) -> str | list[str]:
+def _budget(certificate: PrivacyCertificate) -> str | list[str]:
     budget = certificate.budget
     guarantee = certificate.guarantee
     problems = []
@@ -157,7 +157,7 @@ def _budget(certificate: Certificate) -> str | list[str]:
     return problems or "the claim is within the budget that is stated"
 
 
-def _delta(certificate: Certificate) -> str | list[str]:
+def _delta(certificate: PrivacyCertificate) -> str | list[str]:
     delta = certificate.guarantee.delta
     count = certificate.public.count
     if delta * count >= 1:

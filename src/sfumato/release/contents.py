@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING
 from sfumato.errors import SfumatoError, printable
 from sfumato.release import layout
 from sfumato.release.card import card_problem
-from sfumato.release.certificate import Certificate
+from sfumato.release.certificate import AnyCertificate, Certificate, ModelCertificate
 from sfumato.release.shards import record_batches, shard_problem
 from sfumato.release.sums import entries, sums_problems
+from sfumato.release.tensors import file_problem, values_problem
 from sfumato.release.verdict import Check
+from sfumato.values import ReleaseKind
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -36,12 +38,14 @@ def attempt(name: str, question: Callable[[], str | list[str]]) -> Check:
     return Check(name, False, "; ".join(answer[:_SEVERAL]) + more)
 
 
-def check_files(folder: Path) -> list[Check]:
+def check_files(folder: Path, kind: ReleaseKind) -> list[Check]:
     """Sums and names."""
 
     def names() -> str | list[str]:
         strange = [
-            f"{printable(name)} does not belong in a release" for name, _ in entries(folder) if not layout.allowed(name)
+            f"{printable(name)} does not belong in a release"
+            for name, _ in entries(folder)
+            if not layout.allowed(name, kind)
         ]
         return strange or "only files that a release may have"
 
@@ -59,7 +63,29 @@ def check_pictures(folder: Path, certificate: Certificate) -> list[Check]:
     ]
 
 
-def _card(folder: Path, certificate: Certificate) -> str | list[str]:
+def check_model(folder: Path, certificate: ModelCertificate) -> list[Check]:
+    """The card of a classifier, the file of its weights, and every number in it."""
+    path, facts = folder / layout.WEIGHTS, certificate.model
+    stated = f"{len(facts.tensors):,} tensors with {facts.parameters:,} parameters, as stated, and nothing beside them"
+
+    def tensors() -> str | list[str]:
+        problem = file_problem(path, facts.tensors)
+        return [f"{layout.WEIGHTS} {problem}"] if problem else stated
+
+    def weights() -> str | list[str]:
+        problem = values_problem(path)
+        return [f"{layout.WEIGHTS} {problem}"] if problem else "all finite"
+
+    as_stated = attempt("tensors", tensors)
+    unread = Check("weights", False, "not read, because the file is not one of the tensors that are stated")
+    return [
+        attempt("card", lambda: _card(folder, certificate)),
+        as_stated,
+        attempt("weights", weights) if as_stated.ok else unread,
+    ]
+
+
+def _card(folder: Path, certificate: AnyCertificate) -> str | list[str]:
     text = layout.read_regular(folder / layout.CARD, most=1 << 20).decode("utf-8")
     exported = any(layout.exported(name) for name, _ in entries(folder))
     problem = card_problem(text, certificate, folders=exported)

@@ -14,12 +14,15 @@ from typing import TYPE_CHECKING, Any
 
 from PIL import Image
 
+from sfumato.values import ReleaseKind
+
 if TYPE_CHECKING:  # imported inside the functions that need them
     import numpy as np
     import pyarrow as pa
     from numpy.typing import NDArray
 
 SUMS, CERTIFICATE, CARD, PREVIEW = "SHA256SUMS", "certificate.json", "README.md", "preview.png"
+WEIGHTS = "model.safetensors"  # of a released classifier
 DATA = "data"  # the folder with the images of the classes
 TRANSFER, NETWORK = "transfer", "network"  # folders with further images, which carry logits
 FURTHER = (TRANSFER, NETWORK)  # also the names of their fields in `values.Images` and in `Samples`
@@ -36,10 +39,13 @@ def shard_name(index: int, total: int, *, subset: str = DATA) -> str:
     return f"{subset}/train-{index:05d}-of-{total:05d}.parquet"
 
 
-def allowed(name: str) -> bool:
-    """Whether a release may hold a file of this name."""
-    fixed = name in (SUMS, CERTIFICATE, CARD, PREVIEW)
-    return fixed or _SHARD.fullmatch(name) is not None or exported(name)
+def allowed(name: str, kind: ReleaseKind) -> bool:
+    """Whether a release of this kind may hold a file of this name."""
+    if name in (SUMS, CERTIFICATE, CARD):
+        return True
+    if kind == "model":
+        return name == WEIGHTS
+    return name == PREVIEW or _SHARD.fullmatch(name) is not None or exported(name)
 
 
 def exported(name: str) -> bool:

@@ -8,11 +8,11 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-from sfumato.errors import UsageError, VerificationFailed
+from sfumato.errors import VerificationFailed
 from sfumato.release import layout
-from sfumato.release.certificate import Certificate, read_certificate
+from sfumato.release.certificate import Certificate, read_image_certificate
 from sfumato.release.shards import record_batches, shard_rows
-from sfumato.release.sums import sums_problems
+from sfumato.release.sums import refuse_changed
 from sfumato.values import Images, Release
 
 _INFLATED = 1032  # bytes that deflate can make of one
@@ -21,16 +21,8 @@ _INFLATED = 1032  # bytes that deflate can make of one
 def read_release(folder: Path | str) -> Release:
     """The release in a folder; a folder that differs from its sums is refused; its claim is not verified."""
     path = Path(folder)
-    if not path.is_dir():
-        raise UsageError("Expected a release folder, got none.", where=path, fix="check the path")
-    problems = sums_problems(path)
-    if problems:
-        raise VerificationFailed(
-            f"Expected the files that {layout.SUMS} lists: {problems[0]}.",
-            where=path,
-            fix="run `sfumato verify` to see all problems, or get the release again",
-        )
-    certificate = read_certificate(path)
+    refuse_changed(path)
+    certificate = read_image_certificate(path)
     samples = certificate.samples
     images = _images(path, certificate, layout.DATA, samples.count, soft=samples.has_logits)
     further: dict[str, Any] = {}

@@ -9,7 +9,7 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
-from sfumato.errors import printable
+from sfumato.errors import UsageError, VerificationFailed, printable
 from sfumato.release.layout import SUMS
 
 _LINE = re.compile(r"([0-9a-f]{64})  ([^\n]+)")
@@ -55,6 +55,18 @@ def sums_problems(folder: Path) -> list[str]:
         elif stat.S_ISREG(found[name].st_mode) and sha256(folder / name) != stated:
             problems.append(f"{printable(name)} differs from its sum")
     return problems
+
+
+def refuse_changed(folder: Path) -> None:
+    """Refuse what is no folder, and a folder that differs from its list."""
+    if not folder.is_dir():
+        raise UsageError("Expected a release folder, got none.", where=folder, fix="check the path")
+    if problems := sums_problems(folder):
+        raise VerificationFailed(
+            f"Expected the files that {SUMS} lists: {problems[0]}.",
+            where=folder,
+            fix="run `sfumato verify` to see all problems, or get the release again",
+        )
 
 
 def _listed(folder: Path) -> tuple[dict[str, str], list[str]]:

@@ -67,7 +67,11 @@ class Verdict:
 
     def _promise(self) -> list[str]:
         f = self.facts
-        lines = _wrapped(
+        lines = []
+        if "parameters" in f:
+            of = f"a classifier of {f['parameters']:,} parameters; its architecture is stated as {f['architecture']}."
+            lines += _wrapped("Released: ", of)
+        lines += _wrapped(
             "Guaranteed: ",
             f"({f['epsilon']:.4g}, {f['delta']:.3g})-differential privacy for {f['unit']} ({f['adjacency']}). "
             "Taking one private image away changes the odds of anything that is inferred from the release by a factor "

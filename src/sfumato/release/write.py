@@ -1,23 +1,18 @@
-"""Write a release: all of it appears at once under its name, or nothing does."""
+"""Write a release of images."""
 
 from __future__ import annotations
 
-import fcntl
 import os
-import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from sfumato.errors import EnvironmentProblem, UsageError
-from sfumato.files import flush_folder
+from sfumato.errors import UsageError
 from sfumato.release import layout
 from sfumato.release.card import render_card
 from sfumato.release.certificate import Certificate
+from sfumato.release.new_folder import new_folder, write_file
 from sfumato.release.preview import draw_preview
 from sfumato.release.shards import GROUP_ROWS, WRITTEN
-from sfumato.release.sums import sums_text
 
 if TYPE_CHECKING:
     import numpy as np
@@ -43,36 +38,12 @@ class _Table(NamedTuple):
 def write_release(
     folder: Path | str, images: Images, certificate: Certificate, *, export_folders: bool = False
 ) -> Path:
-    """Write images and certificate as a release folder; the bytes depend on nothing else.
-
-    Everything is built beside the folder, flushed to disk, and renamed in one step; a run that is killed leaves
-    at most a folder `<name>.tmp-<pid>`, which the next one removes.
-    """
+    """Write images and certificate as a release folder; the bytes depend on nothing else."""
     target = Path(folder).absolute()
     tables = _tables(images, certificate)
-    _refuse_existing(target)
-    try:
-        with _workplace(target) as work:
-            _fill(work, tables, certificate, export_folders=export_folders)
-            _refuse_existing(target)
-            work.rename(target)
-            flush_folder(target.parent)
-    except OSError as error:
-        raise EnvironmentProblem(
-            f"Expected to write the release, got: {error.strerror or error}. Nothing was left behind.",
-            where=target,
-            fix="check free space and permissions there, or choose another folder",
-        ) from error
+    with new_folder(target) as work:
+        _fill(work, tables, certificate, export_folders=export_folders)
     return target
-
-
-def _refuse_existing(target: Path) -> None:
-    if os.path.lexists(target):
-        raise UsageError(
-            "Expected a new folder for the release, got one that exists.",
-            where=target,
-            fix="choose another name, or remove it yourself",
-        )
 
 
 def _tables(images: Images, certificate: Certificate) -> dict[str, _Table]:
@@ -127,40 +98,6 @@ def _array(tensor: Any, dtype: str) -> Any:
     return array
 
 
-@contextmanager
-def _workplace(target: Path) -> Iterator[Path]:
-    """A locked folder beside the target, which is removed afterwards in every case."""
-    _sweep(target)
-    work = target.with_name(f"{target.name}.tmp-{os.getpid()}")
-    work.mkdir()
-    lock = os.open(work, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield work
-    finally:
-        shutil.rmtree(work, ignore_errors=True)  # after the rename there is nothing under this name
-        os.close(lock)
-
-
-def _sweep(target: Path) -> None:
-    """Remove what killed runs left; a locked folder belongs to a run that is still going on."""
-    for old in target.parent.glob(f"{_literal(target.name)}.tmp-*"):
-        if not old.name.rpartition("-")[2].isdigit() or old.is_symlink() or not old.is_dir():
-            continue
-        lock = os.open(old, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            shutil.rmtree(old, ignore_errors=True)
-        except BlockingIOError:
-            pass
-        finally:
-            os.close(lock)
-
-
-def _literal(name: str) -> str:
-    return "".join(f"[{c}]" if c in "*?[" else c for c in name)
-
-
 def _fill(work: Path, tables: dict[str, _Table], certificate: Certificate, *, export_folders: bool) -> None:
     for subset, table in tables.items():
         (work / subset).mkdir()
@@ -172,12 +109,9 @@ def _fill(work: Path, tables: dict[str, _Table], certificate: Certificate, *, ex
     pixels, labels, _ = tables[layout.DATA]
     if export_folders:
         _export(work / "images", pixels, labels, certificate)
-    _write(work / layout.CERTIFICATE, certificate.to_json().encode())
-    _write(work / layout.CARD, render_card(certificate, folders=export_folders).encode())
-    _write(work / layout.PREVIEW, draw_preview(pixels, labels, certificate))
-    _write(work / layout.SUMS, sums_text(work).encode())
-    for inside in [work, *(p for p in work.rglob("*") if p.is_dir())]:
-        flush_folder(inside)
+    write_file(work / layout.CERTIFICATE, certificate.to_json().encode())
+    write_file(work / layout.CARD, render_card(certificate, folders=export_folders).encode())
+    write_file(work / layout.PREVIEW, draw_preview(pixels, labels, certificate))
 
 
 def _write_shard(path: Path, table: _Table, certificate: Certificate) -> None:
@@ -205,11 +139,4 @@ def _export(root: Path, pixels: NDArray[np.uint8], labels: NDArray[np.int64], ce
     for folder in folders:
         folder.mkdir(parents=True)
     for index, label in enumerate(labels):
-        _write(folders[label] / f"{index:06d}.png", layout.encode_png(pixels[index]))
-
-
-def _write(path: Path, contents: bytes) -> None:
-    with path.open("wb") as file:
-        file.write(contents)
-        file.flush()
-        os.fsync(file.fileno())
+        write_file(folders[label] / f"{index:06d}.png", layout.encode_png(pixels[index]))

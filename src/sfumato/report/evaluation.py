@@ -13,7 +13,8 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from sfumato.errors import printable
 from sfumato.lab.folder import Lab
 from sfumato.lab.scores import LAB_SIDE, read_scores
-from sfumato.release import Certificate, read_certificate
+from sfumato.release import read_certificate
+from sfumato.release.certificate import AnyCertificate
 from sfumato.report.charts import Bar, bars
 
 Row = dict[str, Any]
@@ -72,8 +73,8 @@ def _page(release: Path, lab: Path) -> str:
     )
 
 
-def _claim(certificate: Certificate) -> str:
-    guarantee, made = certificate.guarantee, f"{certificate.samples.count:,} images by {certificate.method.name}"
+def _claim(certificate: AnyCertificate) -> str:
+    guarantee, made = certificate.guarantee, f"{certificate.holds} by {certificate.method.name}"
     if guarantee.level != "certified":
         return f"{made}: NOT PRIVATE, there is no guarantee."
     return f"{made} under epsilon {guarantee.epsilon:.4g}, delta {guarantee.delta:g}; run `sfumato verify` to check it."

@@ -15,7 +15,7 @@ from sfumato.experiments.cell import MADE
 from sfumato.lab.folder import Lab
 from sfumato.lab.scores import read_scores
 from sfumato.lab.store import PUBLIC_TRIAL, Store, Stored
-from sfumato.release import Certificate, read_certificate
+from sfumato.release import Certificate, read_image_certificate
 from sfumato.values import LEVELS
 
 FIRST = ("gen2real", "student", "teacher", "fid", "attack-", "nearest")  # how columns are ordered
@@ -170,7 +170,7 @@ def _seen(stored: Stored) -> Seen:
         inputs,
         measures.get(MADE, {}),
         {**others, **own},
-        read_certificate(stored.release),
+        read_image_certificate(stored.release),
     )
 
 

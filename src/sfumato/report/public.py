@@ -23,7 +23,7 @@ from sfumato.files import write_whole
 
 # The modules and not the package, whose `verify` imports the accountants, which this page must not need.
 from sfumato.release import layout
-from sfumato.release.certificate import Certificate, read_certificate
+from sfumato.release.certificate import Certificate, read_image_certificate
 from sfumato.release.contents import check_files, check_pictures
 
 LARGEST_FACTOR = 1_000_000  # above this a factor is not shown
@@ -99,8 +99,8 @@ def _certificate(release: Path) -> Certificate:
     """The certificate of a folder that is a release: its files as listed, no others, and a card and picture of it."""
     if not release.is_dir():
         raise UsageError("Expected a release folder, got none.", where=release, fix="check the path")
-    certificate = read_certificate(release)
-    for check in (*check_files(release), *check_pictures(release, certificate)):
+    certificate = read_image_certificate(release)
+    for check in (*check_files(release, certificate.kind), *check_pictures(release, certificate)):
         if not check.ok:
             raise VerificationFailed(
                 f"Expected a release whose files hold together, got: {check.detail}.",
