@@ -25,7 +25,7 @@ from sfumato.judging.shadow import CLOSENESS, SHADOW_LIRA, Measure, closeness, m
 from sfumato.lab.folder import Lab
 from sfumato.lab.scores import Entry, read_scores
 from sfumato.progress import track
-from sfumato.release import read_release
+from sfumato.release import read_model, read_release
 from sfumato.release.kind import release_kind
 from sfumato.training.student import Schedule, outputs, train, training_images, with_hard_labels
 from sfumato.values import Exposed, Images, Reference, Release, Score
@@ -65,8 +65,6 @@ def attack_release(
     """
     reading = reading or Reading()
     if release_kind(folder) == "model":
-        from sfumato.release import read_model
-
         plan_model_attacks(attacks, panel)  # refuse what cannot be run before anything is read
         model = read_model(Path(folder))
         reference = reference_for(model, real, reading, public=public)

@@ -17,7 +17,7 @@ from sfumato.judging.weights import provide_weights
 from sfumato.lab.folder import Lab
 from sfumato.lab.pictures import side_by_side
 from sfumato.lab.scores import read_scores
-from sfumato.release import read_release
+from sfumato.release import read_model, read_release
 from sfumato.release.kind import release_kind
 from sfumato.statistics.panels import Profile
 from sfumato.values import Reference, Release, Score
@@ -46,8 +46,6 @@ def evaluate_release(
     if release_kind(folder) == "model":
         _refuse_for_a_model(profile=profile, extractor=extractor, public=public)
         classifier_panel_of(panel, metrics)  # refuse what cannot be judged before anything is read
-        from sfumato.release import read_model
-
         model = read_model(Path(folder))
         scores = evaluate_model(model, reference_for(model, real, reading, group=group), metrics=metrics, panel=panel)
     else:

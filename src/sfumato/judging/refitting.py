@@ -25,7 +25,6 @@ LIMIT = (
     "shadows were fitted on real records outside the release's ledger; nothing of them is kept, "
     "and what they show is for the lab alone"
 )
-_STATED: dict[str, str] = {"methods": "method", "learners": "learner"}  # the certificate's field for each kind
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,9 +46,8 @@ def stated_in(certificate: Mapping[str, Any], kind: Literal["methods", "learners
     stated_budget = certificate["budget"]
     epsilon = math.inf if stated_budget["epsilon"] is None else stated_budget["epsilon"]
     budget = Budget(epsilon, stated_budget["delta"])
-    word = _STATED[kind]
     try:
-        named = certificate[word]
+        named = certificate["method"]
         usual = contracts.find(kind, named["name"]).for_task(spec, budget)
         known = {f.name: getattr(usual, f.name) for f in fields(usual)}
         stated = {
@@ -58,7 +56,9 @@ def stated_in(certificate: Mapping[str, Any], kind: Literal["methods", "learners
         }
         return replace(usual, **stated), budget
     except (UsageError, KeyError, TypeError, ValueError, SyntaxError) as error:
-        raise NotApplicable(f"Expected a {word} and hyperparameters that this version knows, got {error}.") from error
+        raise NotApplicable(
+            f"Expected a {kind[:-1]} and hyperparameters that this version knows, got {error}."
+        ) from error
 
 
 def refuse_long_work(asking: Asking, spec: Spec, public: Images | None, *, shadows: int, seconds: float) -> None:
