@@ -81,7 +81,7 @@ class OutlierStudy:
 def remove_outliers(
     real: Reference, train: Train, *, each: int, rounds: int = 1, risk: Risk | None = None, seed: int = 0
 ) -> OutlierStudy:
-    """Rank the training records by risk, remove the riskiest `each`, train again, and measure all that remain; in rounds.
+    """Rank the training records by risk, remove the `each` riskiest, train again, measure all that remain; in rounds.
 
     Every round trains from scratch with the same seed, so that what changes is due to the records. `risk` is the
     membership probability unless given; see `lira_risk`. A rank by noisy risks is a selection: the risk of the next
