@@ -67,7 +67,7 @@ def refuse_long_work(asking: Asking, spec: Spec, public: Images | None, *, shado
         raise NotApplicable("Expected the public images that the release was made from, got none.")
     needed = shadows * asking.seconds(spec)
     if needed > seconds:
-        raise NotApplicable(f"Expected {shadows} shadow releases in {seconds:.0f} s; they would take {needed:.0f} s.")
+        raise NotApplicable(f"Expected {shadows} shadows in {seconds:.0f} s; they would take {needed:.0f} s.")
 
 
 def fitted_again(asking: Any, budget: Budget, images: Images, public: Images | None) -> Any:
