@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from sfumato.judging.evaluate import evaluate_release
     from sfumato.judging.selection import select_classifier
     from sfumato.judging.student import train_student
+    from sfumato.making.model import TrainingJob, TrainingPlan, plan_training, train_model
     from sfumato.making.release import Job, Plan, make_release, plan_release
     from sfumato.making.resample import resample_release
     from sfumato.release import Verdict, read_model, read_release
@@ -47,6 +48,8 @@ __all__ = [
     "SfumatoError",
     "Spec",
     "Synthesizer",
+    "TrainingJob",
+    "TrainingPlan",
     "Verdict",
     "attack_release",
     "audit_method",
@@ -55,6 +58,7 @@ __all__ = [
     "evaluate_release",
     "make_release",
     "plan_release",
+    "plan_training",
     "read_model",
     "read_release",
     "resample_release",
@@ -62,6 +66,7 @@ __all__ = [
     "select_classifier",
     "selfcheck",
     "store_status",
+    "train_model",
     "train_student",
     "verify_release",
     "write_page",
@@ -86,6 +91,8 @@ _HOMES = {
     "SfumatoError": "errors",
     "Spec": "values",
     "Synthesizer": "contracts",
+    "TrainingJob": "making.model",
+    "TrainingPlan": "making.model",
     "Verdict": "release",
     "attack_release": "judging.attack",
     "audit_method": "auditing.audit",
@@ -94,6 +101,7 @@ _HOMES = {
     "evaluate_release": "judging.evaluate",
     "make_release": "making.release",
     "plan_release": "making.release",
+    "plan_training": "making.model",
     "read_model": "release",
     "read_release": "release",
     "resample_release": "making.resample",
@@ -101,6 +109,7 @@ _HOMES = {
     "select_classifier": "judging.selection",
     "selfcheck": "auditing.selfcheck",
     "store_status": "experiments.status",
+    "train_model": "making.model",
     "train_student": "judging.student",
     "verify_release": "release:verify",
     "write_page": "report.evaluation",

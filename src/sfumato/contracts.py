@@ -25,6 +25,7 @@ Sampler = Callable[["Tensor"], Images]  # labels in, images out; holds what fit 
 Kind = Literal["methods", "learners", "metrics", "attacks", "data"]
 Judgement = Literal["utility", "fidelity", "privacy", "fairness"]
 DEFAULT_METHOD = "sfumato"
+DEFAULT_LEARNER = "fixed-features"
 
 
 class Asking(ABC):

@@ -18,8 +18,9 @@ from networks.exported import export, seeded
 from sfumato import contracts
 from sfumato.contracts import Reading, Synthesizer
 from sfumato.errors import SfumatoError
-from sfumato.making.release import Job, make_release, plan_release, with_settings
+from sfumato.making.release import Job, make_release, plan_release
 from sfumato.making.resample import resample_release
+from sfumato.making.settings import with_settings
 from sfumato.privacy import Budget, Ledger, Noise, PrivateImages, Query, Recording, SeededNoise, Tape
 from sfumato.release import verify
 from sfumato.values import Images, Spec

@@ -25,7 +25,7 @@ from release.making import CLASSES, OPEN, PUBLIC_NETWORK, edit_certificate, make
 from sfumato.auditing import fixture
 from sfumato.contracts import Reading
 from sfumato.errors import EnvironmentProblem, SfumatoError, UsageError, VerificationFailed
-from sfumato.making import release as run
+from sfumato.making import charged_run as run
 from sfumato.making.release import Job, make_release
 from sfumato.privacy import GaussianSum, NoisyChoice, Recording, ShardedAnswers, profile
 from sfumato.release import Certificate, Method, statements, write_release

@@ -29,7 +29,8 @@ from sfumato.auditing.observer import (
 )
 from sfumato.contracts import Reading
 from sfumato.errors import UsageError
-from sfumato.making.release import Job, make_release, plan_release, with_settings
+from sfumato.making.release import Job, make_release, plan_release
+from sfumato.making.settings import with_settings
 from sfumato.privacy import (
     Budget,
     Charge,

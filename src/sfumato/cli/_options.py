@@ -50,22 +50,29 @@ def reading_of(
 ReadingOptions = Annotated[Reading, Options(reading_of)]
 
 
+Data = Annotated[str, typer.Argument(help=_DATA)]
+Epsilon = Annotated[str, typer.Option(help=_EPSILON)]
+Delta = Annotated[float | None, typer.Option(help=_DELTA)]
+Public = Annotated[str | None, typer.Option(help="Public images that may be used; they cost no privacy.")]
+Settings = Annotated[list[str] | None, typer.Option("--set", help="A hyperparameter: name=value.")]
+Engine = Annotated[Literal["local", "ray"], typer.Option(help="Who holds the private records in shards.")]
+Address = Annotated[str | None, typer.Option(help="Of a Ray cluster; default: a local one is started.")]
+Processes = Annotated[int, typer.Option(help="How many processes hold the private records, a shard each.")]
+LargeEpsilon = Annotated[bool, typer.Option("--i-know-epsilon-is-large", help="Needed above epsilon 10.")]
+
+
 def job_of(
-    data: Annotated[str, typer.Argument(help=_DATA)],
-    epsilon: Annotated[str, typer.Option(help=_EPSILON)],
+    data: Data,
+    epsilon: Epsilon,
     reading: ReadingOptions,
     method: Method = DEFAULT_METHOD,
-    delta: Annotated[float | None, typer.Option(help=_DELTA)] = None,
-    public: Annotated[
-        str | None, typer.Option(help="Public images that the method may use; they cost no privacy.")
-    ] = None,
-    settings: Annotated[
-        list[str] | None, typer.Option("--set", help="A hyperparameter of the method: name=value.")
-    ] = None,
-    engine: Annotated[Literal["local", "ray"], typer.Option(help="Who holds the private records in shards.")] = "local",
-    address: Annotated[str | None, typer.Option(help="Of a Ray cluster; default: a local one is started.")] = None,
-    processes: Annotated[int, typer.Option(help="How many processes hold the private records, a shard each.")] = 1,
-    i_know: Annotated[bool, typer.Option("--i-know-epsilon-is-large", help="Needed above epsilon 10.")] = False,
+    delta: Delta = None,
+    public: Public = None,
+    settings: Settings = None,
+    engine: Engine = "local",
+    address: Address = None,
+    processes: Processes = 1,
+    i_know: LargeEpsilon = False,
 ) -> Any:  # a Job; its module is heavy and is imported when a command runs
     """What is to be released, from the options for it."""
     from sfumato import Job

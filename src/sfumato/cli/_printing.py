@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,7 +12,8 @@ import typer
 
 if TYPE_CHECKING:
     from sfumato.auditing.audit import Finding
-    from sfumato.values import Score
+    from sfumato.privacy import Budget
+    from sfumato.values import Score, Spec
 
 
 def print_json(value: Any) -> None:
@@ -37,6 +38,18 @@ def print_release(folder: Path, as_json: bool, *, resampled: bool = False) -> No
     else:
         print(f"Wrote {images}, NOT PRIVATE: do not publish them.")
     print(f"  open    {folder}/preview.png\n  check   sfumato verify {folder}\n  lab     {folder}.lab (private)")
+
+
+def print_plan(spec: Spec, budget: Budget, asked: Sequence[dict[str, Any]], epsilon: float, seconds: float) -> None:
+    """What would be asked of which data, its cost and its time."""
+    from sfumato.experiments.questions import plain_line, technical_line
+
+    print(f"{spec.count} records, {spec.channels} x {spec.height} x {spec.width}, {len(spec.classes)} classes")
+    for question in asked:
+        typer.echo(plain_line(question))
+        typer.secho(technical_line(question), dim=True)
+    print(f"  costs   epsilon {epsilon:.4g} of {budget.epsilon:g} at delta {budget.delta:g}")
+    print(f"  takes   about {max(1, round(seconds / 60))} min on two laptop cores")
 
 
 def print_scores(scores: Iterable[Score], page: Path, as_json: bool) -> None:

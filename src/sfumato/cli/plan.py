@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
-import typer
-
 from sfumato.cli._command import command
 from sfumato.cli._options import JobOptions, Json
-from sfumato.cli._printing import print_json
+from sfumato.cli._printing import print_json, print_plan
 
 
 @command("plan_release", example="sfumato plan digits --epsilon 1", order=3)
 def plan(job: JobOptions, as_json: Json = False) -> None:
     """Show what would be asked, what for, its cost and the expected time; touches no private pixel."""
     from sfumato import plan_release
-    from sfumato.experiments.questions import plain_line, questions, technical_line
+    from sfumato.experiments.questions import questions
 
     planned = plan_release(job)
     asked = questions(planned.mechanisms)
@@ -33,11 +31,6 @@ def plan(job: JobOptions, as_json: Json = False) -> None:
             }
         )
         return
-    print(f"{spec.count} records, {spec.channels} x {spec.height} x {spec.width}, {len(spec.classes)} classes")
-    for question in asked:
-        typer.echo(plain_line(question))
-        typer.secho(technical_line(question), dim=True)
-    print(f"  costs   epsilon {planned.epsilon:.4g} of {budget.epsilon:g} at delta {budget.delta:g}")
-    print(f"  takes   about {max(1, round(planned.seconds / 60))} min on two laptop cores")
+    print_plan(spec, budget, asked, planned.epsilon, planned.seconds)
     for expected in planned.expected:
         print(f"  expect  {expected.text()}")

@@ -17,7 +17,7 @@ from sfumato import contracts
 from sfumato.contracts import Synthesizer
 from sfumato.errors import UsageError, printable
 from sfumato.experiments.recipe_format import Grid, Loss, Mode, Profile, ProfileName, Recipe, Value, unknown
-from sfumato.making.release import with_settings
+from sfumato.making.settings import with_settings
 from sfumato.networks import classifiers
 from sfumato.privacy import Budget
 from sfumato.values import Spec

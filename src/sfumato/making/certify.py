@@ -11,26 +11,27 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sfumato.errors import DataError, UsageError, printable
-from sfumato.privacy import LATTICE_BITS, Ledger, Noise, epsilon_pld, epsilon_rdp, profile
-from sfumato.release import Certificate, NoiseSource, statements
+from sfumato.privacy import LATTICE_BITS, Budget, Ledger, Noise, epsilon_pld, epsilon_rdp, profile
+from sfumato.release import Certificate, ModelCertificate, NoiseSource, statements
 from sfumato.release.certificate import PUBLIC_NETWORK
-from sfumato.values import CertificateLevel, Images
+from sfumato.values import CertificateLevel, Classifier, Images, Spec
 
 if TYPE_CHECKING:
-    from sfumato.contracts import Synthesizer
+    from sfumato.contracts import Asking, Learner
+    from sfumato.making.charged_run import Request
     from sfumato.making.release import Job, Task
 
 _VERSIONS = ("sfumato", "torch", "numpy", "scipy", "dp-accounting", "cryptography", "pillow", "pyarrow")
 
 
-def assumptions_of(job: Job, synthesizer: Synthesizer) -> list[str]:
+def assumptions_of(job: Request, asking: Asking) -> list[str]:
     """What must be true outside of the mathematics."""
-    return statements.assumptions(public=job.public is not None, network=network_of(synthesizer) is not None)
+    return statements.assumptions(public=job.public is not None, network=network_of(asking) is not None)
 
 
-def network_of(synthesizer: Synthesizer) -> str | None:
+def network_of(asking: Asking) -> str | None:
     """The public network as a certificate can name it; else refused here, before any privacy is spent."""
-    named = synthesizer.public_network()
+    named = asking.public_network()
     if named is not None and not re.fullmatch(PUBLIC_NETWORK, named):
         raise UsageError(
             "Expected the name of a public network (up to 100 letters, digits, dots, hyphens and underscores) and its "
@@ -50,16 +51,7 @@ def resampled(assumptions: Iterable[str]) -> list[str]:
 def certify(
     job: Job, task: Task, ledger: Ledger, noise: Noise | NoiseSource, images: Images, assumptions: Iterable[str]
 ) -> Certificate:
-    """Built from the charges as executed, never from the configuration."""
-    mechanisms = [charge.mechanism for charge in ledger.charges]
-    private = noise.private and not math.isinf(task.budget.epsilon)
-    delta = task.budget.delta
-    spec = task.spec
-    epsilon = epsilon_pld(mechanisms, delta) if private else None
-    curve = _curve(mechanisms, epsilon) if epsilon is not None else []
-    level: CertificateLevel = "certified" if private else "not-private"
-    settings = asdict(task.synthesizer)  # type: ignore[call-overload]
-    hyperparameters = {name: _written(name, value) for name, value in settings.items()}
+    """Of a release of images."""
     network = network_of(task.synthesizer)
     samples = _samples(images)
     if samples["network"] and network is None:
@@ -74,33 +66,73 @@ def certify(
             f"{images.network.seen_through}.",
             fix="put the file of the first network in its place again, and run the same command",
         )
-    return Certificate.model_validate(
-        {
-            "guarantee": {
-                "level": level,
-                "epsilon": epsilon,
-                "delta": delta,
-                "epsilon_rdp": epsilon_rdp(mechanisms, delta) if private else None,
-                "adjacency": statements.ADJACENCY,
-                "unit": statements.UNIT,
-                "accountant": f"PLD, dp-accounting {version('dp-accounting')}",
-            },
-            "budget": {"epsilon": task.budget.epsilon if private else None, "delta": delta},
-            "mechanisms": [{"purpose": c.purpose, **c.mechanism.to_dict()} for c in ledger.charges],
-            "assumptions": _known(assumptions, public=job.public is not None, network=network is not None),
-            "public": {
-                **asdict(spec),
-                "classes": list(spec.classes),
-                "public_data": job.public and Path(job.public).name,
-                "public_network": network,
-            },
-            "method": {"name": job.method, "hyperparameters": hyperparameters},
-            "noise": {"source": noise.source, "private": noise.private, "lattice_bits": LATTICE_BITS},
-            "profile": curve,
-            "versions": {name: version(name) for name in _VERSIONS},
-            "samples": samples,
-        }
-    )
+    stated = _stated(job, task.spec, task.budget, task.synthesizer, ledger, noise, assumptions)
+    return Certificate.model_validate({**stated, "samples": samples})
+
+
+def certify_model(
+    job: Request, spec: Spec, budget: Budget, learner: Learner, ledger: Ledger, noise: Noise, classifier: Classifier
+) -> ModelCertificate:
+    """Of a released classifier."""
+    named = classifier.settings.get("network")
+    if named != network_of(learner):
+        raise DataError(
+            f"Expected the public network to stay as it was during the run, got {network_of(learner)} in place of "
+            f"{named}.",
+            fix="put the file of the first network in its place again, and run the same command",
+        )
+    tensors = [
+        {"name": name, "shape": list(tensor.shape)} for name, tensor in sorted(classifier.network.state_dict().items())
+    ]
+    model = {"architecture": classifier.architecture, "settings": classifier.settings, "tensors": tensors}
+    stated = _stated(job, spec, budget, learner, ledger, noise, ledger.assumptions)
+    return ModelCertificate.model_validate({**stated, "model": model})
+
+
+def _stated(
+    job: Request,
+    spec: Spec,
+    budget: Budget,
+    asking: Asking,
+    ledger: Ledger,
+    noise: Noise | NoiseSource,
+    assumptions: Iterable[str],
+) -> dict[str, Any]:
+    """What every certificate states: built from the charges as executed, never from the configuration."""
+    mechanisms = [charge.mechanism for charge in ledger.charges]
+    private = noise.private and not math.isinf(budget.epsilon)
+    delta = budget.delta
+    epsilon = epsilon_pld(mechanisms, delta) if private else None
+    level: CertificateLevel = "certified" if private else "not-private"
+    settings = asdict(asking)  # type: ignore[call-overload]
+    network = network_of(asking)
+    return {
+        "guarantee": {
+            "level": level,
+            "epsilon": epsilon,
+            "delta": delta,
+            "epsilon_rdp": epsilon_rdp(mechanisms, delta) if private else None,
+            "adjacency": statements.ADJACENCY,
+            "unit": statements.UNIT,
+            "accountant": f"PLD, dp-accounting {version('dp-accounting')}",
+        },
+        "budget": {"epsilon": budget.epsilon if private else None, "delta": delta},
+        "mechanisms": [{"purpose": c.purpose, **c.mechanism.to_dict()} for c in ledger.charges],
+        "assumptions": _known(assumptions, public=job.public is not None, network=network is not None),
+        "public": {
+            **asdict(spec),
+            "classes": list(spec.classes),
+            "public_data": job.public and Path(job.public).name,
+            "public_network": network,
+        },
+        "method": {
+            "name": job.asked_by,
+            "hyperparameters": {name: _written(name, value) for name, value in settings.items()},
+        },
+        "noise": {"source": noise.source, "private": noise.private, "lattice_bits": LATTICE_BITS},
+        "profile": _curve(mechanisms, epsilon) if epsilon is not None else [],
+        "versions": {name: version(name) for name in _VERSIONS},
+    }
 
 
 def _written(name: str, value: Any) -> Any:

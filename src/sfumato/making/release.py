@@ -2,31 +2,31 @@
 
 from __future__ import annotations
 
-import hashlib
-import math
-import os
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
-from sfumato import contracts, data
+from sfumato import contracts
 from sfumato.contracts import DEFAULT_METHOD, Reading, Synthesizer
 from sfumato.errors import UsageError
-from sfumato.lab.folder import Lab
-from sfumato.making.certify import assumptions_of, certify, network_of
+from sfumato.making.certify import certify, network_of
+from sfumato.making.charged_run import (
+    asked_with_settings,
+    budget_of,
+    charged_run,
+    public_images_of,
+    refuse_bad_target,
+)
 from sfumato.making.forecast import Forecast, forecast, measured
-from sfumato.making.shards import Shards, is_sharded, open_records, refuse_other_than_sums
+from sfumato.making.shards import open_records
 from sfumato.networks.public_network import LITE0
-from sfumato.privacy import Budget, Ledger, Mechanism, Noise, PrivateImages, Tape, calibrate, epsilon_pld
+from sfumato.privacy import Budget, Ledger, Mechanism, Noise, Tape, calibrate, epsilon_pld
 from sfumato.release import write_release
 from sfumato.values import Images, Source, Spec
 
 NO_READING = Reading()
-MOST_EPSILON = 100  # loss distributions of more fill the memory and overflow
 MOST_IMAGES = 10**7  # a release is made in memory
-SHARD_FIELDS = ("engine", "address", "processes")  # of a job; in run.json only if the data is in shards
-LONGEST_NAME = 200  # bytes; file systems allow 255, and `.lab` and `.tmp-<pid>` are put behind it
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +46,10 @@ class Job:
     engine: Literal["local", "ray"] = "local"
     address: str | None = None  # of a Ray cluster; without one, a local cluster is started
     processes: int = 1  # on this machine
+
+    @property
+    def asked_by(self) -> str:
+        return self.method
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,23 +75,9 @@ class Plan:
 def task_of(job: Job, source: Source) -> Task:
     """Budget and hyperparameters for a job; raises if anything is wrong with the request."""
     spec = source.spec
-    budget = Budget.of(job.epsilon, count=spec.count, delta=job.delta)
-    if MOST_EPSILON < job.epsilon < math.inf:
-        raise UsageError(
-            f"Expected epsilon up to {MOST_EPSILON}, got {job.epsilon:g}; beyond, it cannot be counted.",
-            fix="use less, or inf for a release that is not private",
-        )
-    synthesizer = with_settings(contracts.find("methods", job.method).for_task(spec, budget), dict(job.settings))
-    if synthesizer.public_images == "needed" and job.public is None:
-        raise UsageError(f"Expected public images for {job.method}.", fix="name them with --public")
-    if synthesizer.public_images == "unused" and job.public is not None:
-        raise UsageError(f"{job.method} makes no use of public images.", fix="leave --public out")
+    budget = budget_of(job, spec)
+    synthesizer = asked_with_settings(contracts.find("methods", job.method).for_task(spec, budget), job, spec)
     check_count(job.count)
-    network_of(synthesizer)  # refuses what a certificate could not name
-    if is_sharded(job):
-        refuse_other_than_sums(synthesizer, spec, job.method)
-    if job.public is not None:
-        data.open_source(job.public, _public_reading(spec))
     return Task(spec, budget, synthesizer)
 
 
@@ -115,36 +105,6 @@ def _expected(job: Job, task: Task) -> tuple[Forecast, ...]:
     return forecast(task.spec, task.budget, measured(), lite0=network is not None and network.startswith(LITE0))
 
 
-def with_settings(synthesizer: Synthesizer, settings: Mapping[str, str]) -> Synthesizer:
-    """The synthesizer with some hyperparameters as the user wrote them."""
-    kinds = {f.name: type(getattr(synthesizer, f.name)) for f in fields(synthesizer)}  # type: ignore[arg-type]
-    changed: dict[str, Any] = {}
-    for name, text in settings.items():
-        if name not in kinds:
-            raise UsageError(
-                f"Expected one of the settings {', '.join(kinds)}; got {name!r}.",
-                fix="choose one of these, or leave it out",
-            )
-        try:
-            changed[name] = _typed(text, kinds[name])
-        except (ValueError, KeyError) as error:
-            raise UsageError(
-                f"Expected {name} as {kinds[name].__name__}, got {text!r}.", fix="give such a value, or leave it out"
-            ) from error
-    return replace(synthesizer, **changed)  # type: ignore[type-var]
-
-
-def _typed(text: str, kind: type[Any]) -> Any:
-    if kind is bool:
-        return {"true": True, "false": False}[text.lower()]
-    if kind is tuple:
-        return tuple(_typed(part, float) for part in text.split(","))
-    value = kind(text)
-    if kind is float and not math.isfinite(value):
-        raise ValueError("not finite")
-    return value
-
-
 def make_release(
     job: Job,
     out: Path | str,
@@ -164,65 +124,16 @@ def make_release(
     source = open_records(job)
     task = task_of(job, source)
     public = public_images_of(job, task.spec)
-    with Lab.beside(out) as lab:
-        lab.remember(_identity(job, task, public, source))
-        ledger = Ledger(task.budget, lab.folder / "ledger.jsonl")
-        try:
-            for statement in assumptions_of(job, task.synthesizer):
-                ledger.assume(statement)
-            noise = noise or Noise()
-            records = source.crew(job) if isinstance(source, Shards) else source
-            private = PrivateImages.seal(records, ledger, folder=lab.folder, noise=noise, tape=tape)
-            try:
-                lab.note_bad_files(source)
-                sampler = task.synthesizer.fit(private, public)
-            finally:
-                private.close()
-            images = balanced_sample(sampler, task.spec, job.count or task.spec.count)
-            certificate = certify(job, task, ledger, noise, images, ledger.assumptions)
-            written = write_release(out, images, certificate, export_folders=job.folders)
-            if after is not None:
-                after(sampler)
-            return written
-        finally:
-            ledger.close()
-            if not ledger.charges:
-                lab.forget()
 
+    def write(sampler: contracts.Sampler, ledger: Ledger, noise: Noise) -> Path:
+        images = balanced_sample(sampler, task.spec, job.count or task.spec.count)
+        certificate = certify(job, task, ledger, noise, images, ledger.assumptions)
+        written = write_release(out, images, certificate, export_folders=job.folders)
+        if after is not None:
+            after(sampler)
+        return written
 
-def _identity(job: Job, task: Task, public: Images | None, source: Source) -> dict[str, Any]:
-    """What must be the same when a run is resumed, and all that it takes to sample again from its answers."""
-    identity = {
-        **asdict(job),
-        "budget": asdict(task.budget),
-        "spec": asdict(task.spec),
-        "public_images": fingerprint(public),
-        "hyperparameters": asdict(task.synthesizer),  # type: ignore[call-overload]
-    }
-    if (network := network_of(task.synthesizer)) is not None:  # left out where there is none, as in older runs
-        identity["public_network"] = network
-    if isinstance(source, Shards):
-        return {**identity, "shards": source.identity()}
-    for name in SHARD_FIELDS:  # older versions, whose runs may be resumed, did not have them
-        del identity[name]
-    return identity
-
-
-def fingerprint(images: Images | None) -> str | None:
-    """The same for the same images with the same labels."""
-    if images is None:
-        return None
-    parts = (str(images.classes).encode(), images.pixels.numpy().tobytes(), images.labels.numpy().tobytes())
-    return hashlib.sha256(b"".join(hashlib.sha256(part).digest() for part in parts)).hexdigest()
-
-
-def public_images_of(job: Job, spec: Spec) -> Images | None:
-    """The public images in the private data's shape."""
-    return None if job.public is None else data.load(job.public, _public_reading(spec))
-
-
-def _public_reading(spec: Spec) -> Reading:
-    return Reading(size=spec.height, mode="grey" if spec.channels == 1 else "colour")
+    return charged_run(job, task.synthesizer, task.budget, source, public, out, write=write, noise=noise, tape=tape)
 
 
 def balanced_sample(sampler: contracts.Sampler, spec: Spec, count: int) -> Images:
@@ -231,30 +142,3 @@ def balanced_sample(sampler: contracts.Sampler, spec: Spec, count: int) -> Image
 
     labels = torch.arange(count) % len(spec.classes)
     return sampler(labels)
-
-
-def refuse_bad_target(out: Path, where: str) -> None:
-    """A release may neither overwrite something nor be inside the private data."""
-    if os.path.lexists(out):
-        raise UsageError(
-            "Expected a new folder for the release, got one that exists.",
-            where=out,
-            fix="choose another --out, or remove it yourself",
-        )
-    source = Path(where).absolute()
-    if source.exists() and (source.resolve() == out.resolve() or source.resolve() in out.resolve().parents):
-        raise UsageError(
-            "Expected a folder outside the private data for the release.", where=out, fix="choose another --out"
-        )
-    if not out.parent.is_dir():
-        raise UsageError("Expected the folder around --out to exist.", where=out.parent, fix="create it first")
-    if out.name.endswith(".lab"):
-        raise UsageError(
-            "Expected a release name that does not end in .lab, which marks lab folders.",
-            where=out,
-            fix="choose another --out",
-        )
-    if len(os.fsencode(out.name)) > LONGEST_NAME:
-        raise UsageError(
-            f"Expected a release name of at most {LONGEST_NAME} bytes.", where=out, fix="choose a shorter --out"
-        )

@@ -15,17 +15,9 @@ from sfumato.contracts import Reading, Synthesizer
 from sfumato.errors import DataError, UsageError, VerificationFailed
 from sfumato.lab.folder import Lab
 from sfumato.making.certify import certify, network_of, resampled
-from sfumato.making.release import (
-    SHARD_FIELDS,
-    Job,
-    Task,
-    balanced_sample,
-    check_count,
-    fingerprint,
-    public_images_of,
-    refuse_bad_target,
-    with_settings,
-)
+from sfumato.making.charged_run import SHARD_FIELDS, fingerprint, public_images_of, refuse_bad_target
+from sfumato.making.release import Job, Task, balanced_sample, check_count
+from sfumato.making.settings import with_settings
 from sfumato.privacy import Budget, FinishedLedger, Tape, recalled_images
 from sfumato.release import Certificate, read_image_certificate, write_release
 from sfumato.values import Images, Spec

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sfumato import data
-from sfumato.contracts import Reading, Synthesizer
+from sfumato.contracts import Asking, Reading
 from sfumato.errors import SfumatoError, UsageError, printable
 from sfumato.privacy import NoisyChoice, ShardedAnswers
 from sfumato.values import Source, Spec
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from sfumato.making.release import Job
+    from sfumato.making.charged_run import Request
     from sfumato.privacy import GlooCrew, RayCrew
 
 _SHARD_FILES = (".parquet", ".npz")
@@ -31,7 +31,7 @@ _SPLIT = re.compile(r"^(train|test|val|valid|validation)(?:[-._]|$)")
 _WHAT = "a folder of shards (Parquet files, .npz files or data set folders)"
 
 
-def is_sharded(job: Job) -> bool:
+def is_sharded(job: Request) -> bool:
     """Whether several processes read the data; refuses settings that contradict each other."""
     if job.engine not in ("local", "ray"):
         raise UsageError(f"Expected the engine local or ray, got {job.engine!r}.", fix="leave the engine out")
@@ -50,7 +50,7 @@ def is_sharded(job: Job) -> bool:
     return job.engine == "ray" or job.processes > 1
 
 
-def open_records(job: Job) -> Source:
+def open_records(job: Request) -> Source:
     """The job's private data, opened: one data set, or shards."""
     if not is_sharded(job):
         return data.open_source(job.data, job.reading)
@@ -64,13 +64,13 @@ def open_records(job: Job) -> Source:
     return shards
 
 
-def refuse_other_than_sums(synthesizer: Synthesizer, spec: Spec, method: str) -> None:
+def refuse_other_than_sums(asking: Asking, spec: Spec, name: str) -> None:
     """Data in shards answers sums alone, which a plan shows before anything is charged."""
-    for mechanism in synthesizer.plan(spec):
+    for mechanism in asking.plan(spec):
         if isinstance(mechanism, NoisyChoice | ShardedAnswers):
             what = "choices" if isinstance(mechanism, NoisyChoice) else "teachers"
             raise UsageError(
-                f"Expected a method that asks for sums alone of data in shards, got {method}, which needs the "
+                f"Expected a method that asks for sums alone of data in shards, got {name}, which needs the "
                 f"records in one place for its {what}.",
                 fix="choose another method, or leave engine and processes out",
             )
@@ -97,7 +97,7 @@ class Shards:
         """What must be the same when a run is resumed."""
         return [{"name": name, "count": count} for name, count in zip(self.names, self.counts, strict=True)]
 
-    def crew(self, job: Job) -> RayCrew | GlooCrew:
+    def crew(self, job: Request) -> RayCrew | GlooCrew:
         """The processes that sum over the shards, started or connected to."""
         from sfumato.privacy import GlooCrew, RayCrew  # most runs need neither
 

@@ -58,6 +58,14 @@ class WhitenedFeatures(nn.Module):
         scaled = even / (_lengths(even).clamp(min=1e-6) if self.median is None else self.median)
         return scaled.reshape(-1, *self.shape)
 
+    def in_given_features(self, weight: Tensor) -> tuple[Tensor, Tensor]:
+        """A linear map (o, d + 1) of affine features and `CONSTANT`, as weight (o, d) and bias on the given ones."""
+        if self.median is None:
+            raise ValueError("Expected affine features: a linear map of others is none of the given features.")
+        kernel = weight[:, :-1] / self.median
+        kernel = kernel - (kernel @ self.axes * self.excess) @ self.axes.T
+        return kernel, CONSTANT * weight[:, -1] - kernel @ self.mean
+
     def _even(self, maps: Tensor) -> Tensor:
         away = maps - self.mean
         return away - (away @ self.axes * self.excess) @ self.axes.T
