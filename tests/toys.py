@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -13,10 +13,21 @@ import pytest
 import torch
 from sklearn.datasets import load_digits
 from sklearn.linear_model import LogisticRegression
+from torch import Tensor, nn
 
-from sfumato.contracts import Sampler, Synthesizer
-from sfumato.privacy import Budget, GaussianSum, Ledger, Noise, PrivateImages, Query, SeededNoise
-from sfumato.values import Images, Spec
+from sfumato.contracts import Learner, Sampler, Synthesizer
+from sfumato.privacy import (
+    Budget,
+    Descent,
+    GaussianSum,
+    Ledger,
+    Noise,
+    PrivateImages,
+    Query,
+    SeededNoise,
+    descend,
+)
+from sfumato.values import Classifier, Images, Spec
 
 CLASSES = ("a", "b", "c")
 
@@ -104,6 +115,39 @@ def opened(
     query = private.open(mechanism, purpose="test")
     query_keeps_alive.append(private)
     return query
+
+
+@dataclass(frozen=True)
+class LinearLearner(Learner):
+    """One linear layer on the pixels, by DP-SGD on all records in every round."""
+
+    rounds: int = 30
+    rate: float = 2.0
+    l2_bound: float = 1.0
+
+    @classmethod
+    def for_task(cls, spec: Spec, budget: Budget) -> LinearLearner:
+        return cls()
+
+    def plan(self, spec: Spec) -> list[GaussianSum]:
+        return [GaussianSum(rounds=self.rounds, purpose="gradients of the linear layer")]
+
+    def seconds(self, spec: Spec) -> float:
+        return 1.0
+
+    def fit(self, private: PrivateImages, public: Images | None) -> Classifier:
+        (mechanism,) = private.ledger.calibrate(*self.plan(private.spec))
+        layer = nn.Linear(private.spec.pixels, len(private.spec.classes))
+        for parameter in layer.parameters():
+            nn.init.zeros_(parameter)
+        network = nn.Sequential(nn.Flatten(), layer)
+
+        def loss(model: nn.Module, image: Tensor, label: Tensor) -> Tensor:
+            return nn.functional.cross_entropy(model(image[None]), label[None])
+
+        descent = Descent(self.l2_bound, self.rate, averaging=0.0)
+        descend(private.open(mechanism), network, lambda _: loss, descent, what="linear")
+        return Classifier("linear", {}, network.eval())
 
 
 query_keeps_alive: list[PrivateImages] = []

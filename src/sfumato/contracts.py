@@ -156,6 +156,11 @@ def names(kind: Kind) -> dict[str, str]:
     return {name: (text or "").split("\n")[0] for name, text in documented.items()}
 
 
+def names_of(kind: Kind, contract: type[Any]) -> tuple[str, ...]:
+    """The names of a kind whose classes derive from a contract; imports all of them."""
+    return tuple(name for name in _files(kind) if issubclass(find(kind, name), contract))
+
+
 def _files(kind: Kind) -> dict[str, Path]:
     """The files of a kind's folder by the names that they register."""
     return {name.replace("_", "-"): file for name, file in modules(kind).items()}

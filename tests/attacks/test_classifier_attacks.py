@@ -210,7 +210,7 @@ def test_attacks_are_run_by_name_and_left_out_where_they_do_not_apply() -> None:
     without = attack_classifier(exposed, attacks=("loss-threshold", "modified-entropy", "lira"))
     assert list(without) == ["loss-threshold", "modified-entropy"]
     assert without["loss-threshold"].equal(LossThreshold().score(exposed))
-    with pytest.raises(UsageError, match="which attacks a release"):
+    with pytest.raises(UsageError, match="which attacks a release of images"):
         attack_classifier(exposed, attacks=("nearest-neighbour",))
 
 

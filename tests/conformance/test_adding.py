@@ -188,7 +188,7 @@ def test_the_conformance_suite_notices_what_is_wrong(
 def test_a_metric_is_in_the_panel(tmp_path: Path) -> None:
     name = added(tmp_path, "metrics")
     done = run(
-        tmp_path, "metrics", f"from sfumato.judging.evaluate import panel_of\nassert {name!r} in panel_of('default')"
+        tmp_path, "metrics", f"from sfumato.judging.panel import panel_of\nassert {name!r} in panel_of('default')"
     )
     assert done.returncode == 0, done.stderr
 

@@ -17,7 +17,7 @@ from sfumato.values import Exposed, Images
 
 EACH = 128  # members, and as many others
 SCHEDULE = Schedule(arch="small-cnn", loss="labels", batch=32, least_batches=1, max_epochs=10)
-ATTACKS = [name for name in contracts.names("attacks") if issubclass(contracts.find("attacks", name), ClassifierAttack)]
+ATTACKS = contracts.names_of("attacks", ClassifierAttack)
 
 
 @pytest.fixture(scope="module")

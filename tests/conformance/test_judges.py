@@ -41,7 +41,7 @@ def judged(digits: Reference) -> tuple[Images, Images, Reference]:
     return good, Images(noise, good.labels, good.classes), complete(part(digits.train, ~half), digits.test)
 
 
-@pytest.mark.parametrize("name", contracts.names("metrics"))
+@pytest.mark.parametrize("name", contracts.names_of("metrics", contracts.Metric))
 def test_a_metric_prefers_real_images_to_noise(name: str, judged: tuple[Images, Images, Reference]) -> None:
     good, noise, real = judged
     metric = quick(contracts.find("metrics", name)())
@@ -78,11 +78,7 @@ def advantage(ins: torch.Tensor, outs: torch.Tensor) -> float:
     return float((ins[:, None] > outs[None, :]).float().mean() + (ins[:, None] == outs[None, :]).float().mean() / 2)
 
 
-def attacks_on(contract: type) -> list[str]:
-    return [name for name in contracts.names("attacks") if issubclass(contracts.find("attacks", name), contract)]
-
-
-@pytest.mark.parametrize("name", attacks_on(contracts.Attack))
+@pytest.mark.parametrize("name", contracts.names_of("attacks", contracts.Attack))
 def test_an_attack_catches_a_copy_and_no_independent_release(name: str, digits: Reference) -> None:
     attack = contracts.find("attacks", name)()
     members, others, independent, population = members_and_others(digits.train)

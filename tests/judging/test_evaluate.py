@@ -19,8 +19,9 @@ from sfumato import data
 from sfumato.contracts import Reading
 from sfumato.errors import DataError, NotApplicable, UsageError
 from sfumato.judging import evaluate, weights
-from sfumato.judging.evaluate import evaluate_release, panel_of
+from sfumato.judging.evaluate import evaluate_release
 from sfumato.judging.harmonic import add_harmonic_score, harmonic_score
+from sfumato.judging.panel import panel_of
 from sfumato.judging.reference import reference_for
 from sfumato.lab.folder import Lab
 from sfumato.lab.scores import Entry, add_scores, read_scores

@@ -76,7 +76,7 @@ def test_shadows_of_a_private_release_say_nothing(tmp_path: Path) -> None:
     value, error = area(found.members, found.others)
     assert abs(value - 0.5) < 4 * error
     assert "for the lab alone" in found.details["limit"]
-    with pytest.raises(NotApplicable, match="shadow releases in 3 s"):
+    with pytest.raises(NotApplicable, match="shadows in 3 s"):
         shadow_lira(read_release(private), real, seconds=3)
     with pytest.raises(NotApplicable, match="test split"):
         shadow_lira(read_release(private), replace(real, test=None))

@@ -15,9 +15,10 @@ from sfumato.errors import NotApplicable, UsageError
 from sfumato.judging.harmonic import FORMULAS, harmonic_score
 from sfumato.metrics.equalised_odds import EqualisedOdds
 from sfumato.metrics.group_representation import GroupRepresentation
-from sfumato.metrics.model_bias import ModelBias, grey
+from sfumato.metrics.model_bias import ModelBias
 from sfumato.metrics.representation import Representation
 from sfumato.statistics import groups as by_group
+from sfumato.statistics.predicted_classes import grey
 from sfumato.values import Groups, Images, Reference, Score
 
 QUICK = {"seeds": (0,), "images_seen": 1_000, "resamples": 50}

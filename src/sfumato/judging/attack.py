@@ -12,47 +12,27 @@ from torch import Tensor
 
 from sfumato import contracts
 from sfumato.contracts import Attack, ClassifierAttack, Reading
-from sfumato.errors import DataError, NotApplicable, UsageError
-from sfumato.judging.attack_figures import draw_curves, draw_pairs
-from sfumato.judging.attack_table import attack_table
+from sfumato.errors import NotApplicable, UsageError
+from sfumato.judging.attack_figures import draw_pairs
+from sfumato.judging.attack_scores import AttackScores, Results, write_attacks
 from sfumato.judging.exposure import expose_trained, run_attacks
 from sfumato.judging.harmonic import add_harmonic_score
-from sfumato.judging.near_duplicates import NEAR_DUPLICATES, Pairs, near_duplicates, without_copies
+from sfumato.judging.lineup import Lineup, line_up
+from sfumato.judging.model_attack import MODEL_SHADOWS, attack_model, plan_model_attacks
+from sfumato.judging.near_duplicates import NEAR_DUPLICATES, near_duplicates
 from sfumato.judging.reference import reference_for
 from sfumato.judging.shadow import CLOSENESS, SHADOW_LIRA, Measure, closeness, measure_shadows, score_closeness
 from sfumato.lab.folder import Lab
-from sfumato.lab.scores import Entry, add_scores, read_scores
+from sfumato.lab.scores import Entry, read_scores
 from sfumato.progress import track
-from sfumato.release import read_release
-from sfumato.statistics.roc import Rate, area, epsilon_bound, rate_at
+from sfumato.release import read_model, read_release
+from sfumato.release.kind import release_kind
 from sfumato.training.student import Schedule, outputs, train, training_images, with_hard_labels
 from sfumato.values import Exposed, Images, Reference, Release, Score
 
-MOST_CANDIDATES, MOST_POPULATION = 2_000, 10_000
-FEWEST = 20  # candidates on either side, below which no rate can be estimated
-FALSE_POSITIVE_RATES = (0.01, 0.001)
+SHADOW_RELEASES = 16
 STUDENT_LOGITS = "student logits"
 SHADOW_IMAGES_SEEN = 60_000  # in the training of one shadow student: there are many of them
-
-
-@dataclass(frozen=True, slots=True)
-class Lineup:
-    """Candidates of known membership, and other real images."""
-
-    members: Images
-    others: Images
-    population: Images
-    copies: int  # test records left out, because they are training records too
-
-
-@dataclass(frozen=True, slots=True)
-class AttackScores:
-    """The scores that an attack gave to members and to others."""
-
-    members: Tensor
-    others: Tensor
-    settings: Mapping[str, Any]
-    details: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,35 +45,42 @@ class AttackPlan:
     shadow_lira: bool  # the release itself, with shadow releases
 
 
-@dataclass
-class Results:
-    """Scores by attack, and for each attack that does not apply the reason."""
-
-    scores: dict[str, AttackScores]
-    left_out: dict[str, str]
-
-
 def attack_release(
     folder: Path | str,
     real: str,
     *,
     panel: Literal["default", "full"] = "default",
     attacks: tuple[str, ...] = (),
-    shadows: int = 16,
+    shadows: int | None = None,
     reading: Reading | None = None,
     public: str | None = None,
 ) -> list[Score]:
     """Attack the release in `folder`, given its real data; the results go to its lab folder.
 
-    `attacks` names attacks to run instead of a panel: any of `sfumato list attacks`, and `shadow-lira`. An attack on a
-    classifier attacks one that is trained on the release. The default panel attacks the released images alone; the
-    full panel runs every attack. Attacks with shadows fit the method `shadows` times on other records and take minutes;
-    where the method cannot be fitted again, they are left out, and the table gives the reason.
+    `attacks` names attacks to run instead of a panel: any of `sfumato list attacks`, and `shadow-lira`. Of images, the
+    default panel attacks these alone, and an attack on a classifier attacks one that is trained on the release; of a
+    released classifier, the attacks are those on classifiers. The full panel runs every attack. Attacks with shadows
+    fit the method `shadows` times (16, of a classifier 8) on other records and take minutes; where it cannot be fitted
+    again, they are left out, and the table gives the reason.
     """
+    reading = reading or Reading()
+    if release_kind(folder) == "model":
+        plan_model_attacks(attacks, panel)  # refuse what cannot be run before anything is read
+        model = read_model(Path(folder))
+        reference = reference_for(model, real, reading, public=public)
+        count = MODEL_SHADOWS if shadows is None else shadows
+        return attack_model(model, reference, panel=panel, attacks=attacks, shadows=count)
     plan = plan_attacks(attacks, panel)
     release = read_release(Path(folder))
-    reference = reference_for(release, real, reading or Reading(), public=public)
-    lineup = _lineup(reference)
+    reference = reference_for(release, real, reading, public=public)
+    count = SHADOW_RELEASES if shadows is None else shadows
+    return _attack_release_of_images(release, reference, plan, shadows=count, summarise=not attacks)
+
+
+def _attack_release_of_images(
+    release: Release, real: Reference, plan: AttackPlan, *, shadows: int, summarise: bool
+) -> list[Score]:
+    lineup = line_up(real)
     lab = Lab.beside(release.path.absolute())
     with lab:  # report an unusable lab folder, or a foreign table in it, before the work
         read_scores(lab.folder)
@@ -103,29 +90,18 @@ def attack_release(
     if plan.on_student:
         _attack_student(plan.on_student, release.images, lineup, results)
     if plan.on_shadows or plan.shadow_lira:
-        _attack_with_shadows(plan, release, reference, shadows, results)
-    duplicates, pairs = near_duplicates(release, reference)
-    entries = [
-        Entry(_score(name, found, release), name, "privacy", found.settings) for name, found in results.scores.items()
-    ]
+        _attack_with_shadows(plan, release, real, shadows, results)
+    duplicates, pairs = near_duplicates(release, real)
+    entries = results.entries(release.certificate["guarantee"])
     entries.append(Entry(duplicates, NEAR_DUPLICATES, "privacy"))
     with lab:
-        _write(lab, entries, results, pairs)
+        write_attacks(lab, entries, results)
+        draw_pairs(pairs, lab.folder / "near_duplicates.png")
         harmonic = add_harmonic_score(lab)
     scores = [entry.score for entry in entries]
-    if harmonic is not None and not attacks:
+    if harmonic is not None and summarise:
         scores.append(harmonic)
     return scores
-
-
-def _write(lab: Lab, entries: list[Entry], results: Results, pairs: Pairs) -> None:
-    add_scores(lab, entries, judged_on="training records against test records", left_out=results.left_out)
-    scores = [entry.score for entry in entries]
-    lab.write("attacks.md", attack_table(scores, results.left_out, FALSE_POSITIVE_RATES))
-    if results.scores:
-        curves = {name: (found.members, found.others) for name, found in results.scores.items()}
-        draw_curves(curves, lab.folder / "attacks.png")
-    draw_pairs(pairs, lab.folder / "near_duplicates.png")
 
 
 def plan_attacks(named: tuple[str, ...], panel: str) -> AttackPlan:
@@ -151,30 +127,6 @@ def plan_attacks(named: tuple[str, ...], panel: str) -> AttackPlan:
         on_student=tuple(name for name in on_classifier if not known[name].needs_shadows),
         on_shadows=tuple(name for name in on_classifier if known[name].needs_shadows),
         shadow_lira=SHADOW_LIRA in named if named else panel == "full",
-    )
-
-
-def _lineup(real: Reference) -> Lineup:
-    """As many members as others, drawn at random; the remaining test records are the population."""
-    if real.test is None:
-        raise NotApplicable(
-            "Expected a data set with a test split, because an attack is judged on records that were not trained on.",
-            fix="give the data set with its test split, or one where you have kept some records from the release",
-        )
-    draw = torch.Generator().manual_seed(0)
-    fresh = without_copies(real.test, real.train)
-    fresh = fresh[torch.randperm(len(fresh), generator=draw)]
-    count = min(MOST_CANDIDATES, len(real.train), len(fresh) // 2)
-    if count < FEWEST:
-        raise DataError(
-            f"Expected {FEWEST} training records and twice as many test records that are none, "
-            f"got {len(real.train)} and {len(fresh)}.",
-            fix="attack with more real images, none of them in both splits",
-        )
-    members = torch.randperm(len(real.train), generator=draw)[:count]
-    population = fresh[count : count + MOST_POPULATION]
-    return Lineup(
-        real.train.rows(members), real.test.rows(fresh[:count]), real.test.rows(population), len(real.test) - len(fresh)
     )
 
 
@@ -256,38 +208,3 @@ def _attack_exposed(
 def _student_name(attack: str) -> str:
     """The name of a score: the same attack on another classifier would have another."""
     return f"student-{attack}"
-
-
-def _score(name: str, found: AttackScores, release: Release) -> Score:
-    members, others = found.members, found.others
-    guarantee = release.certificate["guarantee"]
-    value, error = area(members, others)
-    rates = [rate_at(members, others, false_alarms=rate) for rate in FALSE_POSITIVE_RATES]
-    bound = epsilon_bound(members, others, delta=guarantee["delta"])
-    claimed = guarantee["epsilon"]
-    details = {
-        "members": len(members),
-        "others": len(others),
-        "rates": [asdict(rate) for rate in rates],
-        "epsilon_lower_bound": bound.epsilon,
-        "confidence": bound.confidence,
-        "largest_measurable_epsilon": bound.largest,
-        "bound_from": bound.direction,
-        "claimed_epsilon": claimed,
-        "claimed_delta": guarantee["delta"],
-        "above_claim": claimed is not None and bound.epsilon > claimed,
-        **found.details,
-    }
-    parts = tuple(_part(name, rate, len(members)) for rate in rates)
-    return Score(f"attack-{name}", value, error, higher_is_better=False, seeds=(0,), details=details, parts=parts)
-
-
-def _part(name: str, rate: Rate, count: int) -> Score:
-    error = (rate.value * (1 - rate.value) / count) ** 0.5
-    return Score(
-        f"attack-{name}-tpr-at-fpr-{rate.false_alarms:g}",
-        rate.value,
-        error,
-        higher_is_better=False,
-        details=asdict(rate),
-    )

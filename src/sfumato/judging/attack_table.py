@@ -10,7 +10,8 @@ from sfumato.values import Score
 
 LIMITS = (
     "Every number here was measured on real records outside the ledger, so all of them are for the lab alone. "
-    "They can show copying and are not a test of differential privacy: an attack that fails proves nothing."
+    "They can show copying or memorisation and are not a test of differential privacy: "
+    "an attack that fails proves nothing."
 )
 
 

@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import asdict, replace
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal
 
-from sfumato import contracts
 from sfumato.contracts import Metric, Reading
-from sfumato.errors import NotApplicable
+from sfumato.errors import NotApplicable, UsageError
 from sfumato.judging.attack import attack_release
 from sfumato.judging.harmonic import add_harmonic_score
-from sfumato.judging.reference import judged_on, reference_for
+from sfumato.judging.model_evaluation import evaluate_model
+from sfumato.judging.panel import Panel, classifier_panel_of, panel_of, run_panel
+from sfumato.judging.reference import reference_for
 from sfumato.judging.weights import provide_weights
 from sfumato.lab.folder import Lab
 from sfumato.lab.pictures import side_by_side
-from sfumato.lab.scores import Entry, add_scores, read_scores
-from sfumato.release import read_release
+from sfumato.lab.scores import read_scores
+from sfumato.release import read_model, read_release
+from sfumato.release.kind import release_kind
 from sfumato.statistics.panels import Profile
-from sfumato.values import Score
-
-Panel = Literal["default", "full"]
+from sfumato.values import Reference, Release, Score
 
 
 def evaluate_release(
@@ -38,36 +37,23 @@ def evaluate_release(
 ) -> list[Score]:
     """Score the release in `folder` against the real data; the results go to its lab folder.
 
-    Metrics that are named are all computed; metrics of a panel that do not apply to these images are left out, and
-    the table gives the reason. `public` are the public images that the release was made from, if any;
-    `group` names the column of a protected attribute, `profile` how classifiers are trained, `extractor` the network
-    whose features fidelity is measured with. The full panel attacks the release, too.
+    Metrics that are named are all computed; metrics of a panel that do not apply are left out, and the table gives the
+    reason. `group` names the column of a protected attribute. The full panel attacks the release, too. Of images,
+    `public` are those that the release was made from, if any, `profile` is how classifiers are trained, `extractor` the
+    network whose features fidelity is measured with; a released classifier is judged without these.
     """
-    release = read_release(Path(folder))
-    provide_weights(extractor)
-    judges = panel_of(panel, metrics, profile=profile, extractor=extractor)
-    lab = Lab.beside(release.path.absolute())
-    read_scores(lab.folder)  # refuse a foreign table before the work
-    reference = reference_for(release, real, reading or Reading(), public=public, group=group)
-    with lab:
-        side_by_side(reference.held_out, release.images, lab.folder / "real_vs_synthetic.png")
-    entries: list[Entry] = []
-    left_out: dict[str, str] = {}
-    for number, (name, metric) in enumerate(judges.items(), 1):
-        print(f"{name} ({number} of {len(judges)})", file=sys.stderr, flush=True)
-        try:
-            entries.append(Entry(metric(release.images, reference), name, metric.judges, asdict(metric)))  # type: ignore[call-overload]
-        except NotApplicable as reason:
-            if metrics:
-                raise
-            left_out[name] = reason.what
-        with lab:  # after each metric: a panel may take long and be stopped
-            add_scores(lab, entries, judged_on=judged_on(reference), left_out=left_out)
-    with lab:
-        harmonic = add_harmonic_score(lab)
-    scores = [entry.score for entry in entries]
-    if harmonic is not None and not metrics:
-        scores.append(harmonic)
+    reading = reading or Reading()
+    if release_kind(folder) == "model":
+        _refuse_for_a_model(profile=profile, extractor=extractor, public=public)
+        classifier_panel_of(panel, metrics)  # refuse what cannot be judged before anything is read
+        model = read_model(Path(folder))
+        scores = evaluate_model(model, reference_for(model, real, reading, group=group), metrics=metrics, panel=panel)
+    else:
+        release = read_release(Path(folder))
+        provide_weights(extractor)
+        judges = panel_of(panel, metrics, profile=profile, extractor=extractor)
+        images = reference_for(release, real, reading, public=public, group=group)
+        scores = _evaluate_images(release, images, judges, named=bool(metrics))
     if panel == "full" and not metrics:
         try:
             scores += attack_release(folder, real, reading=reading, panel="full", public=public)
@@ -76,11 +62,23 @@ def evaluate_release(
     return scores
 
 
-def panel_of(panel: Panel, named: tuple[str, ...] = (), **settings: str) -> dict[str, Metric]:
-    """The metrics that are named, or all of a panel; each gets those of the settings that it has."""
-    found = {name: contracts.find("metrics", name)() for name in named or contracts.names("metrics")}
-    return {
-        name: replace(metric, **{key: value for key, value in settings.items() if hasattr(metric, key)})
-        for name, metric in found.items()
-        if named or panel == "full" or metric.panel == "default"
-    }
+def _evaluate_images(release: Release, real: Reference, judges: Mapping[str, Metric], *, named: bool) -> list[Score]:
+    lab = Lab.beside(release.path.absolute())
+    read_scores(lab.folder)  # refuse a foreign table before the work
+    with lab:
+        side_by_side(real.held_out, release.images, lab.folder / "real_vs_synthetic.png")
+    entries = run_panel(judges, release.images, real, lab, leave_out=not named)
+    scores = [entry.score for entry in entries]
+    with lab:
+        harmonic = add_harmonic_score(lab)
+    return scores if harmonic is None or named else [*scores, harmonic]
+
+
+def _refuse_for_a_model(**given: str | None) -> None:
+    """Refuse options that only images can be judged with, where they were changed."""
+    for name, value in given.items():
+        if value not in ("cpu", "auto", None):  # what they are where nobody gave them
+            raise UsageError(
+                f"Expected a release of images for --{name}, got a released classifier, which is judged without it.",
+                fix=f"leave --{name} out",
+            )

@@ -32,10 +32,10 @@ def expose(members: Images, others: Images, schedule: Schedule, *, shadows: int 
     candidates = torch.cat([chosen, len(members) + torch.arange(len(others))])
     pool = _joined(members, others)
     target = train(members, schedule, seed=seed, what="target")
-    halves = _halves(len(pool), shadows, draw)  # (m, pool)
+    trained_on = halves(len(pool), shadows, draw)  # (m, pool)
     logits = outputs(target, pool.pixels[candidates])
     shadow_logits = torch.empty(shadows, *logits.shape, dtype=logits.dtype)
-    for number, half in enumerate(halves):
+    for number, half in enumerate(trained_on):
         shadow = train(pool.rows(half), schedule, seed=seed + 1 + number, what=f"shadow {number + 1}")
         shadow_logits[number] = outputs(shadow, pool.pixels[candidates])
     return Exposed(
@@ -43,7 +43,7 @@ def expose(members: Images, others: Images, schedule: Schedule, *, shadows: int 
         labels=pool.labels[candidates],
         members=candidates < len(members),
         shadow_logits=shadow_logits,
-        shadow_members=halves[:, candidates],
+        shadow_members=trained_on[:, candidates],
     )
 
 
@@ -62,18 +62,24 @@ def expose_trained(classifier: nn.Module, members: Images, others: Images) -> Ex
 
 def attack_classifier(exposed: Exposed, *, attacks: tuple[str, ...] = ()) -> dict[str, Tensor]:
     """The scores of the named attacks, or of all; attacks that do not apply to these logits are left out."""
-    for name in attacks:
-        if not issubclass(contracts.find("attacks", name), ClassifierAttack):
-            raise UsageError(f"Expected attacks on a classifier, got {name}, which attacks a release.")
+    refuse_attacks_on_images(attacks)
     scores, _ = run_attacks(exposed, attacks or classifier_attacks())
     return scores
 
 
+def refuse_attacks_on_images(names: Iterable[str]) -> None:
+    """Refuse attacks that no classifier can be attacked with, by name."""
+    for name in names:
+        if not issubclass(contracts.find("attacks", name), ClassifierAttack):
+            raise UsageError(
+                f"Expected attacks on a classifier, got {name}, which attacks a release of images.",
+                fix=f"choose of {', '.join(classifier_attacks())}",
+            )
+
+
 def classifier_attacks() -> tuple[str, ...]:
     """The names of all attacks on a classifier."""
-    return tuple(
-        name for name in contracts.names("attacks") if issubclass(contracts.find("attacks", name), ClassifierAttack)
-    )
+    return contracts.names_of("attacks", ClassifierAttack)
 
 
 def run_attacks(exposed: Exposed, names: Iterable[str]) -> tuple[dict[str, Tensor], dict[str, str]]:
@@ -110,15 +116,15 @@ def _shares(bins: Tensor) -> Tensor:
     return torch.bincount(bins, minlength=BINS).double() / max(1, len(bins))
 
 
-def _halves(count: int, shadows: int, draw: torch.Generator) -> Tensor:
+def halves(count: int, shadows: int, draw: torch.Generator) -> Tensor:
     """Which records train which shadow; the second of a pair gets what the first does not."""
-    halves = torch.zeros(shadows, count, dtype=torch.bool)
+    chosen = torch.zeros(shadows, count, dtype=torch.bool)
     for number in range(shadows):
         if number % 2:
-            halves[number] = ~halves[number - 1]
+            chosen[number] = ~chosen[number - 1]
         else:
-            halves[number, torch.randperm(count, generator=draw)[: count // 2]] = True
-    return halves
+            chosen[number, torch.randperm(count, generator=draw)[: count // 2]] = True
+    return chosen
 
 
 def _check(members: Images, others: Images, shadows: int) -> None:

@@ -17,6 +17,8 @@ FORMULAS: dict[Variant, str] = {
     "raw": "HS = 3 / (1/A + 1/P + 1/F), A = accuracy, P = 1 - AUC, F = 1 - bias",
 }
 _SLOPES: dict[Variant, tuple[float, float, float]] = {"bounded": (1, 2, 2), "raw": (1, 1, 1)}
+# Accuracy and bias of a release of images (by classifiers trained on it), and of a released classifier.
+_TERMS = (("gen2real", "model-bias"), ("accuracy", "classifier-bias"))
 _RANGES = {"accuracy": 1.0, "AUC": 1.0, "bias": 0.5}
 
 
@@ -48,12 +50,14 @@ def add_harmonic_score(lab: Lab) -> Score | None:
     rows = [row for row in read_scores(lab.folder)["scores"] if row["value"] is not None]
     named = {row["score"]: row for row in rows}
     attacks = [row for row in rows if row["score"].startswith("attack-") and not row["part_of"]]
-    if not attacks or not {"gen2real", "model-bias"} <= set(named):
+    known = next((terms for terms in _TERMS if set(terms) <= set(named)), None)
+    if not attacks or known is None:
         return None
+    accuracy, bias = (named[term] for term in known)
     strongest = max(attacks, key=lambda row: float(row["value"]))
-    score = harmonic_score(*(_as_score(row) for row in (named["gen2real"], strongest, named["model-bias"])))
+    score = harmonic_score(*(_as_score(row) for row in (accuracy, strongest, bias)))
     entry = Entry(score, "harmonic-score", "all", {"variant": score.details["variant"]})
-    add_scores(lab, [entry], judged_on=named["gen2real"]["judged_on"], left_out={})
+    add_scores(lab, [entry], judged_on=accuracy["judged_on"], left_out={})
     return score
 
 

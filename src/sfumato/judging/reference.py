@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Literal
 
 from sfumato import data
 from sfumato.contracts import Reading
 from sfumato.errors import UsageError
-from sfumato.values import Groups, Images, Reference, Release
+from sfumato.values import Groups, Images, ModelRelease, Reference, Release
 
 
 def judged_on(reference: Reference) -> str:
@@ -18,21 +18,30 @@ def judged_on(reference: Reference) -> str:
 
 
 def reference_for(
-    release: Release, real: str, reading: Reading, *, public: str | None = None, group: str | None = None
+    release: Release | ModelRelease,
+    real: str,
+    reading: Reading,
+    *,
+    public: str | None = None,
+    group: str | None = None,
 ) -> Reference:
-    """Real images in the release's shape; a mismatch of shape or classes is refused."""
-    facts = release.certificate["public"]
-    square = facts["height"] if facts["height"] == facts["width"] else None
-    mode: Literal["grey", "colour"] = "grey" if facts["channels"] == 1 else "colour"
+    """Real images in the shape of a release's images, or of those that a released classifier takes.
+
+    A mismatch of shape or classes is refused.
+    """
+    shape, classes = _shape_and_classes(release)
+    channels, height, width = shape
+    square = height if height == width else None
+    mode: Literal["grey", "colour"] = "grey" if channels == 1 else "colour"
     reading = replace(reading, size=reading.size or square, mode=reading.mode or mode)
     train = data.load(real, reading)
     test = data.load(real, replace(reading, split="test")) if data.has_split(real, "test") else None
     for images in filter(None, (train, test)):
-        _refuse_other_kind(images, facts)
+        _refuse_other_kind(images, shape, classes)
     there = Reference(train=train, test=test)
     return replace(
         there,
-        public=None if public is None else data.load(public, Reading(size=facts["height"], mode=mode)),
+        public=None if public is None else data.load(public, Reading(size=height, mode=mode)),
         groups=None if group is None else _groups(there, real, replace(reading, label=group, classes=None)),
     )
 
@@ -56,11 +65,17 @@ def _groups(there: Reference, real: str, reading: Reading) -> Groups:
     return Groups(read["train"].classes, **{split: grouped.labels for split, grouped in read.items()})
 
 
-def _refuse_other_kind(images: Images, public: dict[str, Any]) -> None:
-    expected = (public["channels"], public["height"], public["width"])
-    if tuple(images.pixels.shape[1:]) != expected or images.classes != tuple(public["classes"]):
+def _shape_and_classes(release: Release | ModelRelease) -> tuple[tuple[int, int, int], tuple[str, ...]]:
+    if isinstance(release, ModelRelease):
+        return release.shape, release.classes
+    facts = release.certificate["public"]
+    return (facts["channels"], facts["height"], facts["width"]), tuple(facts["classes"])
+
+
+def _refuse_other_kind(images: Images, shape: tuple[int, int, int], classes: tuple[str, ...]) -> None:
+    if tuple(images.pixels.shape[1:]) != shape or images.classes != classes:
         raise UsageError(
-            f"Expected real images of shape {expected} with the released classes; "
+            f"Expected real images of shape {shape} with the released classes; "
             f"got {tuple(images.pixels.shape[1:])} with {len(images.classes)} classes.",
             fix="give the data that the release was made from, with the same --size, --mode and --label",
         )

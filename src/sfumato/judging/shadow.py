@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
-import ast
-import math
-import tempfile
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, fields, replace
-from pathlib import Path
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
-from sfumato import contracts
-from sfumato.contracts import Synthesizer
 from sfumato.errors import NotApplicable, UsageError
-from sfumato.privacy import Budget, Ledger, PrivateImages
+from sfumato.judging.refitting import LIMIT, fitted_again, joined, refuse_long_work, stated_in
 from sfumato.progress import track
 from sfumato.statistics.distances import to_nearest
 from sfumato.values import Images, Reference, Release, Spec
@@ -28,11 +20,6 @@ CLOSENESS = "closeness"
 MOST_OTHERS = 2_000  # training records beside the candidates that a shadow is fitted on
 MOST_RELEASED = 5_000  # images of a release that candidates are compared with
 CLOSEST = 1e-3  # the distance that counts as a copy: logarithms need one above zero
-LIMIT = (
-    "shadow releases were fitted on real records outside the release's ledger; nothing of them is kept, "
-    "and what they show is for the lab alone"
-)
-
 
 # From released images and candidates to one number, or one row of numbers, per candidate.
 Measure = Callable[[Images, Images], Tensor]
@@ -59,20 +46,6 @@ class ShadowStudy:
     details: dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class _Records:
-    """Real images as a method's source."""
-
-    pixels: Tensor
-    labels: Tensor
-    spec: Spec
-    name: str = "shadow"
-
-    def chunks(self) -> Iterator[tuple[NDArray[np.uint8], NDArray[np.int64]]]:
-        for start in range(0, len(self.labels), 1_000):
-            yield self.pixels[start : start + 1_000].numpy(), self.labels[start : start + 1_000].numpy()
-
-
 def measure_shadows(
     release: Release,
     real: Reference,
@@ -97,21 +70,21 @@ def measure_shadows(
     count = min(candidates, len(real.test), len(real.train) // 2)
     order = torch.randperm(len(real.train), generator=draw)
     outside = torch.randperm(len(real.test), generator=draw)[:count]
-    suspects = _joined(real.train, order[:count], real.test, outside)
+    suspects = joined(real.train, order[:count], real.test, outside)
     rest = order[count : count + MOST_OTHERS]
     spec = replace(_spec(release), count=count + len(rest))
-    synthesizer, budget = _method(release, spec)
-    _refuse_long_work(synthesizer, spec, real.public, shadows=shadows, seconds=seconds)
+    synthesizer, budget = stated_in(release.certificate, "methods", spec)
+    refuse_long_work(synthesizer, spec, real.public, shadows=shadows, seconds=seconds)
     inside = torch.stack([torch.randperm(shadows, generator=draw) < shadows // 2 for _ in range(2 * count)], dim=1)
     measured: dict[str, list[Tensor]] = {name: [] for name in measures}
     for shadow in track(range(shadows), what="shadow releases", total=shadows):
-        pool = _joined(suspects, inside[shadow].nonzero()[:, 0], real.train, rest)
-        records = _Records(pool.pixels, pool.labels, replace(spec, count=len(pool)))
-        made = _fitted(synthesizer, budget, records, real.public, count=min(MOST_RELEASED, len(release.images)))
+        pool = joined(suspects, inside[shadow].nonzero()[:, 0], real.train, rest)
+        sampler = fitted_again(synthesizer, budget, pool, real.public)
+        made = sampler(torch.arange(min(MOST_RELEASED, len(release.images))) % len(pool.classes))
         for name, measure in measures.items():
             measured[name].append(measure(made, suspects))
     chosen = torch.randperm(len(release.images), generator=draw)[:MOST_RELEASED]
-    target = _joined(release.images, chosen, release.images, chosen[:0])
+    target = joined(release.images, chosen, release.images, chosen[:0])
     return ShadowStudy(
         candidates=suspects,
         members=torch.arange(2 * count) < count,
@@ -180,56 +153,6 @@ def closeness(released: Images, candidates: Images) -> Tensor:
     return values - values.median()
 
 
-def _method(release: Release, spec: Spec) -> tuple[Synthesizer, Budget]:
-    """The method with the hyperparameters and the budget that the certificate states."""
-    method, stated_budget = release.certificate["method"], release.certificate["budget"]
-    epsilon = math.inf if stated_budget["epsilon"] is None else stated_budget["epsilon"]
-    budget = Budget(epsilon, stated_budget["delta"])
-    try:
-        synthesizer = contracts.find("methods", method["name"]).for_task(spec, budget)
-        known = {f.name: getattr(synthesizer, f.name) for f in fields(synthesizer)}
-        stated = {
-            name: ast.literal_eval(value) if isinstance(known[name], tuple) else value
-            for name, value in method["hyperparameters"].items()
-        }
-        return replace(synthesizer, **stated), budget
-    except (UsageError, KeyError, TypeError, ValueError, SyntaxError) as error:
-        raise NotApplicable(f"Expected a method and hyperparameters that this version knows, got {error}.") from error
-
-
-def _refuse_long_work(
-    synthesizer: Synthesizer, spec: Spec, public: Images | None, *, shadows: int, seconds: float
-) -> None:
-    if synthesizer.public_images == "needed" and public is None:
-        raise NotApplicable("Expected the public images that the release was made from, got none.")
-    needed = shadows * synthesizer.seconds(spec)
-    if needed > seconds:
-        raise NotApplicable(f"Expected {shadows} shadow releases in {seconds:.0f} s; they would take {needed:.0f} s.")
-
-
-def _fitted(
-    synthesizer: Synthesizer, budget: Budget, records: _Records, public: Images | None, *, count: int
-) -> Images:
-    """One shadow release; its ledger and its working copies go when it is made."""
-    with tempfile.TemporaryDirectory(prefix="sfumato-shadow-") as folder:
-        ledger = Ledger(budget, Path(folder) / "ledger.jsonl")
-        try:
-            private = PrivateImages.seal(records, ledger, folder=Path(folder))
-            try:
-                sampler = synthesizer.fit(private, public)
-            finally:
-                private.close()
-        finally:
-            ledger.close()
-    return sampler(torch.arange(count) % len(records.spec.classes))
-
-
 def _spec(release: Release) -> Spec:
     public = release.certificate["public"]
     return Spec(public["count"], public["channels"], public["height"], public["width"], tuple(public["classes"]))
-
-
-def _joined(first: Images, rows: Tensor, second: Images, others: Tensor) -> Images:
-    """Some rows of one set, then some of another."""
-    pixels = torch.cat([first.pixels[rows], second.pixels[others]])
-    return Images(pixels, torch.cat([first.labels[rows], second.labels[others]]), first.classes)

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from sfumato.contracts import Metric
 from sfumato.statistics import groups as by_group
+from sfumato.statistics.grouped_images import DEFINITION, GroupedImages
 from sfumato.statistics.panels import student_answers
 from sfumato.statistics.same_kind import check_classes, check_shape, known
 from sfumato.values import Images, Reference, Score
@@ -21,8 +22,7 @@ FIGURES = (
     ("accuracy-gap", by_group.accuracy_gap, False),
     ("worst-group-accuracy", by_group.worst_accuracy, True),
 )
-DEFINITION = "the largest gap between groups in true or false positive rates, over classes (each against the rest)"
-SHUFFLES = 50  # shuffles that show how large a gap is by chance
+_COMPUTED = [figure for _, figure, _ in FIGURES]
 
 
 @dataclass(frozen=True)
@@ -43,11 +43,13 @@ class EqualisedOdds(Metric):
     resamples: int = 200  # of the bootstrap
 
     def __call__(self, synthetic: Images, real: Reference) -> Score:
-        tested = _Tested.of(synthetic, real)
+        check_classes(synthetic, real.held_out)
+        check_shape(synthetic, real.held_out)
+        tested = GroupedImages.of(real)
         answers = {"release": self._answers(synthetic, tested)}
         if real.test is not None:
             answers["real"] = self._answers(known(real.train), tested)
-        values = {who: tested.figures(given) for who, given in answers.items()}  # (seeds, figures)
+        values = {who: tested.figures(given, _COMPUTED) for who, given in answers.items()}  # (seeds, figures)
         errors = self._errors(tested, answers)
         scores = [
             self._score(name, values["release"][:, i], errors[i], better=better)
@@ -67,7 +69,7 @@ class EqualisedOdds(Metric):
             tuple(parts),
         )
 
-    def _answers(self, images: Images, tested: _Tested) -> Tensor:
+    def _answers(self, images: Images, tested: GroupedImages) -> Tensor:
         tests = (tested.images.pixels,)
         answers = student_answers(
             images, self.arch, tests, seeds=self.seeds, images_seen=self.images_seen, what="equalised-odds"
@@ -78,20 +80,19 @@ class EqualisedOdds(Metric):
         error = by_group.error_of_mean(values, resampled)
         return Score(name, float(values.mean()), error, better, self.seeds)
 
-    def _errors(self, tested: _Tested, answers: dict[str, Tensor]) -> list[float]:
+    def _errors(self, tested: GroupedImages, answers: dict[str, Tensor]) -> list[float]:
         """Of each figure, and of the amplification of the first one, with the same resamples for both classifiers."""
 
         def figures(rows: Tensor) -> Tensor:
-            ours = tested.figures(answers["release"], rows).mean(0)
-            theirs = tested.figures(answers["real"], rows).mean(0) if "real" in answers else ours
+            ours = tested.figures(answers["release"], _COMPUTED, rows).mean(0)
+            theirs = tested.figures(answers["real"], _COMPUTED, rows).mean(0) if "real" in answers else ours
             return torch.cat([ours, ours[:1] - theirs[:1]])
 
         draw = torch.Generator().manual_seed(self.seeds[0])
         return by_group.bootstrap_errors(figures, len(tested.images), resamples=self.resamples, draw=draw)
 
-    def _details(self, tested: _Tested, answers: dict[str, Tensor], values: dict[str, Tensor]) -> dict[str, Any]:
-        draw = torch.Generator().manual_seed(self.seeds[0])
-        chance = [tested.shuffled_groups(draw).figures(answers["release"]).mean(0) for _ in range(SHUFFLES)]
+    def _details(self, tested: GroupedImages, answers: dict[str, Tensor], values: dict[str, Tensor]) -> dict[str, Any]:
+        chance = tested.by_chance(answers["release"], _COMPUTED, seed=self.seeds[0])
         by_classifier = {
             who: {
                 "figures": {name: values[who][:, i].tolist() for i, (name, _, _) in enumerate(FIGURES)},
@@ -101,48 +102,10 @@ class EqualisedOdds(Metric):
         }
         return {
             "definition": DEFINITION,
-            "by_chance": dict(zip((name for name, _, _ in FIGURES), torch.stack(chance).mean(0).tolist(), strict=True)),
+            "by_chance": dict(zip((name for name, _, _ in FIGURES), chance, strict=True)),
             "left_out": tested.left_out(),
             "release": by_classifier["release"],
             "real": by_classifier.get(
                 "real", "not trained: without a test split it would be judged on what it was trained on"
             ),
         }
-
-
-@dataclass(frozen=True)
-class _Tested:
-    """The held-out images of a known class and group."""
-
-    images: Images
-    groups: Tensor
-    names: tuple[str, ...]
-    left_out_of_test: tuple[str, ...]  # what was left out
-
-    @classmethod
-    def of(cls, synthetic: Images, real: Reference) -> _Tested:
-        check_classes(synthetic, real.held_out)
-        check_shape(synthetic, real.held_out)
-        images, groups, left_out_of_test = by_group.held_out_members(real)
-        return cls(images, groups, () if real.groups is None else real.groups.names, tuple(left_out_of_test))
-
-    def figures(self, answers: Tensor, rows: Tensor | None = None) -> Tensor:  # (seeds, n) -> (seeds, figures)
-        counts = [self._tally(answer, slice(None) if rows is None else rows) for answer in answers]
-        return torch.tensor([[figure(c) for _, figure, _ in FIGURES] for c in counts], dtype=torch.float64)
-
-    def table(self, answers: Tensor) -> dict[str, Any]:
-        """Counts and rates of the mean tally over seeds."""
-        counts = torch.stack([self._tally(answer) for answer in answers]).mean(0)
-        return by_group.table(counts, names=self.names, classes=self.images.classes)
-
-    def left_out(self) -> list[str]:
-        counts = self._tally(self.images.labels)
-        return [*self.left_out_of_test, *by_group.absent_classes(counts, names=self.names, classes=self.images.classes)]
-
-    def shuffled_groups(self, draw: torch.Generator) -> _Tested:
-        groups = by_group.shuffled_groups(self.groups, self.images.labels, draw)
-        return _Tested(self.images, groups, self.names, self.left_out_of_test)
-
-    def _tally(self, predicted: Tensor, rows: Tensor | slice = slice(None)) -> Tensor:
-        labels, groups = self.images.labels[rows], self.groups[rows]
-        return by_group.tally(predicted[rows], labels, groups, names=len(self.names), classes=len(self.images.classes))

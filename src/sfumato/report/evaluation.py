@@ -37,6 +37,12 @@ SECTIONS = {
     "fairness": ("Fairness", "Which groups and classes get worse results, and is a bias of the real data amplified?"),
     "all": ("Altogether", "Accuracy, privacy and fairness as one number; its formula is in the details."),
 }
+OF_A_MODEL = {  # the sentences that differ for a released classifier
+    "utility": "How accurate is the released classifier on real images, and is it as often right as it is sure?",
+    "privacy": "What attacks find out from the classifier's answers. They can detect memorisation; "
+    "an attack that fails proves nothing: only the guarantee above does.",
+    "fairness": "Which groups and classes does the classifier treat worse, and does it read the class from colour?",
+}
 PICTURES = {
     "utility": (),
     "fidelity": (("real_vs_synthetic.png", "Real images (private) beside released ones."),),
@@ -59,16 +65,21 @@ def write_page(release: Path | str) -> Path:
 def _page(release: Path, lab: Path) -> str:
     document = read_scores(lab)
     rows: list[Row] = document["scores"]
+    certificate = read_certificate(release)
     environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent), undefined=StrictUndefined, autoescape=True
     )
     return environment.get_template("evaluation.html.jinja").render(
         title=f"What {printable(release.name)} is worth",
         lab_side=LAB_SIDE,
-        claim=_claim(read_certificate(release)),
+        claim=_claim(certificate),
         tiles=_tiles(rows),
         warnings=_warnings(rows),
-        sections=[_section(kind, rows, lab) for kind in SECTIONS if any(r["judges"] == kind for r in rows)],
+        sections=[
+            _section(judged, rows, lab, OF_A_MODEL if certificate.kind == "model" else {})
+            for judged in SECTIONS
+            if any(row["judges"] == judged for row in rows)
+        ],
         left_out=sorted(document["left_out"].items()),
     )
 
@@ -80,7 +91,7 @@ def _claim(certificate: AnyCertificate) -> str:
     return f"{made} under epsilon {guarantee.epsilon:.4g}, delta {guarantee.delta:g}; run `sfumato verify` to check it."
 
 
-def _section(kind: str, rows: list[Row], lab: Path) -> dict[str, Any]:
+def _section(kind: str, rows: list[Row], lab: Path, other_sentences: dict[str, str]) -> dict[str, Any]:
     ours = [row for row in rows if row["judges"] == kind]
     title, sentence = SECTIONS[kind]
     pictures = [
@@ -91,7 +102,7 @@ def _section(kind: str, rows: list[Row], lab: Path) -> dict[str, Any]:
     machine = [{key: row[key] for key in ("score", "settings", "seeds", "versions", "details")} for row in ours]
     return {
         "title": title,
-        "sentence": sentence,
+        "sentence": other_sentences.get(kind, sentence),
         "charts": _charts(kind, rows),
         "pictures": pictures,
         "rows": [{**row, "shown": _shown(row["value"]), "error": _shown(row["standard_error"])} for row in ours],
@@ -113,10 +124,16 @@ def _charts(kind: str, rows: list[Row]) -> list[dict[str, str]]:
         marked = "trained on real images instead" if any(bar.mark is not None for bar in by_arch) else ""
         charts.append(_chart("Accuracy on real images, by classifier trained on the release", by_arch, marked))
     if kind == "fairness" and trained is not None:
-        known = trained["details"].get("per_class", {})
-        by_class = [Bar(printable(name), value) for name, value in known.items() if value is not None]
-        charts.append(_chart("Accuracy on real images, by class, of classifiers trained on the release", by_class[:50]))
+        charts.append(_by_class("Accuracy on real images, by class, of classifiers trained on the release", trained))
+    released = _named(rows, "accuracy")
+    if kind == "fairness" and released is not None:
+        charts.append(_by_class("Accuracy of the released classifier on real images, by class", released))
     return [chart for chart in charts if chart["svg"]]
+
+
+def _by_class(caption: str, row: Row) -> dict[str, str]:
+    known = row["details"].get("per_class", {})
+    return _chart(caption, [Bar(printable(name), value) for name, value in known.items() if value is not None][:50])
 
 
 def _chart(caption: str, chart: list[Bar], mark_means: str = "") -> dict[str, str]:
@@ -131,6 +148,10 @@ def _tiles(rows: list[Row]) -> list[dict[str, str]]:
         ("trained on the release", _named(rows, "gen2real"), "accuracy on real images"),
         ("trained on real images", _named(rows, "real2real"), "the ceiling"),
         ("worst class", _named(rows, "gen2real-worst-class"), "accuracy on real images"),
+        ("accuracy", _named(rows, "accuracy"), "of the classifier on real images"),
+        ("worst class", _named(rows, "worst-class"), "accuracy on real images"),
+        ("calibration error", _named(rows, "calibration"), "lower is better"),
+        ("bias", _named(rows, "classifier-bias"), "0 is none, 0.5 is all"),
         ("Frechet distance", _starting(rows, "fid["), "lower is better"),
         ("strongest attack", strongest, "area under the curve; 0.5 is guessing"),
         ("near duplicates", _named(rows, "near-duplicates"), "share of the release"),
