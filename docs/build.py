@@ -11,7 +11,7 @@ import inspect
 import re
 import sys
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import fields
 from functools import partial
 from pathlib import Path
@@ -40,11 +40,13 @@ def text() -> str:
     for kind in get_args(contracts.Kind):
         rows = [(f"`{name}`", sentence) for name, sentence in contracts.names(kind).items()]
         parts.append(f"## {kind.capitalize()}\n\n{_table(('name', 'what'), rows)}")
-    with_settings: tuple[contracts.Kind, ...] = ("methods", "learners")
-    for kind, name in [(kind, name) for kind in with_settings for name in contracts.names(kind)]:
+    return "\n".join([*parts, *_settings("methods"), *_settings("learners")])
+
+
+def _settings(kind: contracts.Kind) -> Iterator[str]:
+    for name in contracts.names(kind):
         rows = [(f"`{field.name}`", f"`{field.default}`") for field in fields(contracts.find(kind, name))]
-        parts.append(f"## Settings of {name} (`--set name=value`)\n\n{_table(('name', 'default'), rows)}")
-    return "\n".join(parts)
+        yield f"## Settings of {name} (`--set name=value`)\n\n{_table(('name', 'default'), rows)}"
 
 
 def _command(command: Command) -> str:
