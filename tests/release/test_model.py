@@ -56,6 +56,7 @@ from sfumato.release import (
 from sfumato.release.card import render_card
 from sfumato.release.certificate import parse_certificate
 from sfumato.report.confined import write_public_page
+from sfumato.report.evaluation import write_page
 from sfumato.values import Classifier
 
 __all__ = ["remembered"]  # a fixture: the accountants are asked many times for the same mechanisms
@@ -658,3 +659,8 @@ def test_certificates_and_cards_keep_their_bytes(named: str | None, written: str
     assert hashlib.sha256(certificate.to_json().encode()).hexdigest() == written
     assert hashlib.sha256(render_card(certificate).encode()).hexdigest() == card
     assert json.loads(certificate.to_json()) == values
+
+
+def test_the_page_of_scores_says_what_was_judged(model: Path) -> None:
+    page = write_page(model).read_text("utf-8")
+    assert "a classifier of 10,419 parameters by dp-linear under epsilon 0.8142" in page
