@@ -74,7 +74,7 @@ class FixedFeatures(Learner):
             features="photographs" if photographs else "scattering",
             rounds=round(min(1_000.0, max(50.0, 800 * (signal / 60_000) ** 0.7))),
             sampling=min(0.5, max(0.03, 2_000 / max(spec.count, 1))),
-            rate=round(rate, 1),
+            rate=max(0.1, round(rate, 1)),
         )
 
     def plan(self, spec: Spec) -> Sequence[GaussianSum]:
