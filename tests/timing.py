@@ -1,4 +1,4 @@
-"""Processor time of tests: the slowest are printed at the end, and the conformance of a method has a budget.
+"""Processor time of tests: the slowest are printed at the end, and the conformance of a method or learner has a budget.
 
 A budget is in units of a fixed computation that is timed in the same process: one unit takes about a second on a
 laptop-class core. What exceeds it is printed and fails nothing: beside other work processor time varies twofold, and no
@@ -15,9 +15,13 @@ from typing import Any
 import pytest
 import torch
 
-BUDGET = 10.0  # units for all conformance tests of one method
-CONFORMANCE = "tests/conformance/test_methods.py::"
-SLOW = ("test_it_takes_colour_images", "test_record_and_replay_on_every_neighbour")  # by `make test-all` alone
+BUDGET = 10.0  # units for all conformance tests of one method or learner
+CONFORMANCE = {f"tests/conformance/test_{kind}.py::": kind for kind in ("methods", "learners")}
+SLOW = (  # by `make test-all` alone
+    "test_it_takes_colour_images",
+    "test_record_and_replay_on_every_neighbour",
+    "test_data_in_several_processes_gives_the_same_model",
+)
 PROCESSOR, UNIT = "processor time", "unit"
 
 
@@ -44,9 +48,9 @@ def pytest_runtest_setup(item: pytest.Item) -> Generator[None, Any, Any]:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
-    if item.nodeid.startswith(CONFORMANCE) and UNIT not in item.config.stash.setdefault(_KNOWN, {}):
+    if item.nodeid.startswith(tuple(CONFORMANCE)) and UNIT not in item.config.stash.setdefault(_KNOWN, {}):
         item.config.stash[_KNOWN][UNIT] = measured_unit()
-    if item.nodeid.startswith(CONFORMANCE):
+    if item.nodeid.startswith(tuple(CONFORMANCE)):
         item.user_properties.append((UNIT, item.config.stash[_KNOWN][UNIT]))
     yield from _timed(item)
 
@@ -73,13 +77,13 @@ def _times(terminal: Any) -> dict[str, tuple[float, float | None]]:
     return found
 
 
-def conformance(times: dict[str, tuple[float, float | None]], methods: list[str]) -> dict[str, float]:
-    """Units that the conformance of each method took."""
-    spent = dict.fromkeys(methods, 0.0)
+def conformance(times: dict[str, tuple[float, float | None]], suite: str, names: list[str]) -> dict[str, float]:
+    """Units that the conformance of each method or learner took, in its suite."""
+    spent = dict.fromkeys(names, 0.0)
     for nodeid, (seconds, unit) in times.items():
-        if nodeid.startswith(CONFORMANCE) and unit and not any(name in nodeid for name in SLOW):
+        if nodeid.startswith(suite) and unit and not any(name in nodeid for name in SLOW):
             parameters = nodeid.partition("[")[2]
-            owner = max((m for m in methods if m in parameters), key=len, default=None)
+            owner = max((m for m in names if m in parameters), key=len, default=None)
             if owner is not None:
                 spent[owner] += seconds / unit
     return spent
@@ -88,8 +92,11 @@ def conformance(times: dict[str, tuple[float, float | None]], methods: list[str]
 def over_budget(terminal: Any) -> list[str]:
     from sfumato import contracts
 
-    spent = conformance(_times(terminal), list(contracts.names("methods")))
-    return [f"{name}: {units:.1f} units, at most {BUDGET:g}" for name, units in spent.items() if units > BUDGET]
+    times, found = _times(terminal), []
+    for suite, kind in CONFORMANCE.items():
+        spent = conformance(times, suite, list(contracts.names(kind)))
+        found += [f"{name}: {units:.1f} units, at most {BUDGET:g}" for name, units in spent.items() if units > BUDGET]
+    return found
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:

@@ -2,18 +2,34 @@
 
 from __future__ import annotations
 
-import gc
 import json
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
-from types import FunctionType, ModuleType
 
 import numpy as np
 import pytest
 import torch
 
+from conformance import checking
+from conformance.checking import (
+    CLASSES,
+    SEVERAL,
+    Blind,
+    Records,
+    expect_charged_as_planned,
+    expect_defaults,
+    files,
+    handles,
+    leaks,
+    neighbours,
+    photographs,
+    public_images,
+    secret,
+    shapes,
+    written,
+)
 from networks.exported import export, seeded
 from sfumato import contracts
 from sfumato.contracts import Reading, Synthesizer
@@ -21,31 +37,13 @@ from sfumato.errors import SfumatoError
 from sfumato.making.release import Job, make_release, plan_release
 from sfumato.making.resample import resample_release
 from sfumato.making.settings import with_settings
-from sfumato.privacy import Budget, Ledger, Noise, PrivateImages, Query, Recording, SeededNoise, Tape
+from sfumato.privacy import Budget, Ledger, Noise, PrivateImages, Recording, SeededNoise, Tape
 from sfumato.release import verify
-from sfumato.values import Images, Spec
+from sfumato.values import Spec
 
 from toys import ToySource
 
 METHODS = list(contracts.names("methods"))
-CLASSES = ("round", "square", "tall", "rare")
-# the hard cases for a leak, by the record that becomes nothing
-ODD = {"a white outlier": 7, "a black record": 8, "a checkerboard": 9, "the only one of its class": 10}
-NEVER = 11  # a record that never had a class, whose pixels must not matter
-SEVERAL = "all of these at once"  # further from the data than a neighbour, so that the reach does not hold
-
-
-def shapes(count: int = 90, channels: int = 1) -> tuple[np.ndarray, np.ndarray]:
-    """Three kinds of 8x8 picture with a little jitter, and some odd records."""
-    rng = np.random.default_rng(3)
-    yy, xx = np.mgrid[:8, :8]
-    kinds = [(yy - 3.5) ** 2 + (xx - 3.5) ** 2 < 9, (abs(yy - 3.5) < 3) & (abs(xx - 3.5) < 3), abs(xx - 3.5) < 1.5]
-    labels = np.arange(count) % 3
-    pixels = np.stack([np.roll(kinds[k] * 200, rng.integers(-1, 2), 1) for k in labels])[:, None]
-    pixels = np.clip(pixels + rng.integers(0, 40, (count, channels, 8, 8)), 0, 255).astype(np.uint8)
-    pixels[7], pixels[8], pixels[9] = 255, 0, (np.indices((8, 8)).sum(0) % 2) * 255
-    labels[10], labels[NEVER] = 3, -1
-    return pixels, labels
 
 
 def quick(name: str) -> tuple[tuple[str, str], ...]:
@@ -54,28 +52,18 @@ def quick(name: str) -> tuple[tuple[str, str], ...]:
     return tuple((setting, value) for setting, value in (("steps", "3"), ("rounds", "6")) if setting in known)
 
 
-def public_images(channels: int = 1) -> Images:
-    """Forty pictures that have nothing to do with the shapes."""
-    rng = np.random.default_rng(4)
-    return Images(
-        torch.from_numpy(rng.integers(0, 256, (40, channels, 8, 8), np.uint8)), torch.zeros(40).long(), ("x",)
-    )
-
-
 def wants_public(name: str) -> bool:
     method = contracts.find("methods", name).for_task(Spec(90, 1, 8, 8, CLASSES), Budget(1.0, 1e-5))
     return method.public_images == "needed"
 
 
 def job(tmp_path: Path, name: str, pixels: np.ndarray, labels: np.ndarray, **changed: object) -> Job:
-    path = tmp_path / f"{abs(hash(labels.tobytes() + pixels.tobytes()))}.npz"
-    np.savez(path, x=pixels.transpose(0, 2, 3, 1), y=labels)
     settings = {"epsilon": 1.0, "count": 12, "settings": quick(name), **changed}
     if wants_public(name):
         images = public_images(pixels.shape[1]).pixels.numpy().transpose(0, 2, 3, 1)
         np.savez(tmp_path / "public.npz", x=images, y=np.zeros(40, np.int64))
         settings["public"] = str(tmp_path / "public.npz")
-    return Job(str(path), name, reading=Reading(classes=CLASSES), **settings)
+    return Job(written(tmp_path, pixels, labels), name, reading=Reading(classes=CLASSES), **settings)
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -87,12 +75,7 @@ def test_a_release_verifies_costs_what_was_planned_and_can_be_resampled(name: st
     assert verdict.ok, verdict.text()
     certificate = json.loads((made / "certificate.json").read_text())
     assert 0 < certificate["guarantee"]["epsilon"] <= 1.0
-    charged = [{k: v for k, v in m.items() if k != "purpose"} for m in certificate["mechanisms"]]
-    assert charged == [m.to_dict() for m in planned.mechanisms]
-    purposes = [m["purpose"] for m in certificate["mechanisms"]]
-    assert purposes == [m.purpose for m in planned.mechanisms], "a question's purpose is part of the plan"
-    assert len(set(purposes)) == len(purposes)
-    assert all(" " in purpose for purpose in purposes), f"expected a phrase that anyone understands, got {purposes}"
+    expect_charged_as_planned(certificate, planned.mechanisms)
     Path(asked.data).unlink()  # the answers are enough
     again = resample_release(made, tmp_path / "again")
     shards = {file for file in files(made) if file.endswith(".parquet")}
@@ -131,10 +114,6 @@ def test_seeded_noise_is_marked_wherever_it_appears(name: str, tmp_path: Path) -
 
 @pytest.mark.parametrize("name", METHODS)
 def test_a_plan_reads_no_pixel(name: str, tmp_path: Path) -> None:
-    class Blind(ToySource):
-        def chunks(self) -> object:
-            raise AssertionError("a plan read the data")
-
     pixels, labels = shapes()
     planned = plan_release(job(tmp_path, name, pixels, labels), source=Blind(pixels, labels, CLASSES))
     assert planned.mechanisms
@@ -155,12 +134,8 @@ def test_nor_does_one_whose_teacher_sees_through_a_public_network(
 
 
 def expect_no_handle(name: str, settings: dict[str, str]) -> None:
-    pixels, labels = shapes()
-    source, budget = ToySource(pixels, labels, CLASSES), Budget(1.0, 1e-5)
-    method = contracts.find("methods", name).for_task(source.spec, budget)
-    private = PrivateImages.seal(source, Ledger(budget))
-    sampler = with_settings(method, settings).fit(private, public_images() if wants_public(name) else None)
-    private.close()
+    method = contracts.find("methods", name).for_task(Spec(90, 1, 8, 8, CLASSES), Budget(1.0, 1e-5))
+    sampler = checking.fit(with_settings(method, settings), public_images() if wants_public(name) else None)
     images = sampler(torch.tensor([0, 1, 2, 2]))
     assert images.pixels.shape == (4, 1, 8, 8)
     assert images.pixels.dtype == torch.uint8
@@ -168,75 +143,16 @@ def expect_no_handle(name: str, settings: dict[str, str]) -> None:
         assert images.labels.tolist() == [0, 1, 2, 2]
     else:  # images that a teacher labels have the labels that it gives them
         assert images.labels.tolist() == images.logits.argmax(1).tolist()
-    assert not [thing for thing in reachable(sampler) if isinstance(thing, PrivateImages | Query | Ledger)]
-
-
-def reachable(root: object) -> list[object]:
-    """Everything that an object holds on to, modules and types aside."""
-    seen, todo, found = set(), [root], []
-    while todo:
-        thing = todo.pop()
-        if id(thing) in seen or isinstance(thing, ModuleType | type):
-            continue
-        seen.add(id(thing))
-        found.append(thing)
-        if isinstance(thing, FunctionType):  # its globals are the module's, not its own
-            todo += [cell.cell_contents for cell in thing.__closure__ or () if cell.cell_contents is not None]
-            todo += list(thing.__defaults__ or ())
-        elif not isinstance(thing, dict) or "__builtins__" not in thing:
-            todo += gc.get_referents(thing)
-    return found
-
-
-def neighbours(pixels: np.ndarray, labels: np.ndarray) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """Data sets in which one record has become nothing, or in which one that was nothing has other pixels."""
-
-    def without(record: int) -> tuple[np.ndarray, np.ndarray]:
-        absent = labels.copy()
-        absent[record] = -1
-        return pixels, absent
-
-    other = pixels.copy()
-    other[NEVER] = 0
-    gone = {"the first record": 0, "the last record": len(labels) - 1, **ODD}
-    few = labels.copy()
-    few[list(gone.values())] = -1
-    return {
-        **{kind: without(record) for kind, record in gone.items()},
-        "a record that never had a class": (other, labels),
-        SEVERAL: (other, few),
-    }
-
-
-def photographs() -> tuple[np.ndarray, np.ndarray]:
-    """The shapes in colour, and large enough to have fine structure."""
-    pixels, labels = shapes(channels=3)
-    return pixels.repeat(2, axis=2).repeat(2, axis=3), labels
+    assert not handles(sampler)
 
 
 def replay_problems(
-    name: str,
-    tmp_path: Path,
-    kinds: Sequence[str],
-    *,
-    images: Callable[[], tuple[np.ndarray, np.ndarray]] = shapes,
-    **changed: object,
+    name: str, tmp_path: Path, kinds: Sequence[str], *, images: Callable[[], Records] = shapes, **changed: object
 ) -> list[str]:
-    """Record one run, then replay it on neighbours: what else may differ? Nothing."""
-    recording, problems = Recording(), []
-    noise, tape = recording.recorder()
-    made = make_release(job(tmp_path, name, *images(), **changed), tmp_path / "recorded", noise=noise, tape=tape)
-    assert recording.answers, "nothing was asked"
-    for kind in kinds:
-        noise, tape = recording.player()
-        records = neighbours(*images())[kind]
-        again = make_release(job(tmp_path, name, *records, **changed), tmp_path / kind, noise=noise, tape=tape)
-        found = [v for v in recording.violations if kind != SEVERAL or v.startswith("control flow")]
-        problems += [f"{kind}: {violation}" for violation in found]
-        recording.violations.clear()
-        if files(made) != files(again):
-            problems.append(f"{kind}: the release depends on the record outside of the answers")
-    return problems
+    def make(records: Records, out: Path, noise: Noise, tape: Tape) -> Path:
+        return make_release(job(tmp_path, name, *records, **changed), out, noise=noise, tape=tape)
+
+    return checking.replay_problems(make, tmp_path, kinds, images=images)
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -276,21 +192,10 @@ def test_record_and_replay_on_every_neighbour(name: str, tmp_path: Path) -> None
     assert replay_problems(name, tmp_path, list(neighbours(*shapes()))) == []
 
 
-def files(folder: Path) -> dict[str, bytes]:
-    return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
-
-
 @pytest.mark.parametrize("name", METHODS)
 def test_defaults_come_from_public_facts(name: str) -> None:
     method = contracts.find("methods", name)
-    for spec in (
-        Spec(1000, 1, 28, 28, ("a",) * 10),
-        Spec(50_000, 3, 32, 32, ("a",) * 100),
-        Spec(200, 3, 64, 64, ("a",) * 2),
-    ):
-        made = method.for_task(spec, Budget(1.0, 1e-5))
-        assert made.plan(spec)
-        assert made.seconds(spec) > 0
+    expect_defaults(method)
 
 
 WORDS = {"canvas": "pixels", "form": "paper"}  # another value for a free hyperparameter that is a word
@@ -340,32 +245,18 @@ def test_a_hyperparameter_that_is_wrongly_called_free_is_noticed(monkeypatch: py
             test_free_hyperparameters_change_nothing_of_what_is_asked("dp-merf")
 
 
-def leaks() -> dict[str, Callable[[PrivateImages], object]]:
-    """Methods that let something out around the ledger; record and replay must notice."""
-    from sfumato.privacy.private import unlock
-
-    return {
-        "class sizes": lambda private: np.bincount(unlock(private).labels[unlock(private).present]),
-        "a raw pixel": lambda private: unlock(private).pixels[7].sum() * unlock(private).present[7],
-        "a private mean": lambda private: unlock(private).pixels[unlock(private).present].mean(),
-        "how many are valid": lambda private: unlock(private).present.sum(),
-    }
-
-
 @pytest.mark.parametrize("leak", leaks())
 def test_replay_notices_a_leaky_method(leak: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     method = contracts.find("methods", METHODS[0])
     original = method.fit
 
     def leaky(self: object, private: PrivateImages, public: object) -> object:
-        secret = int(
-            np.asarray(leaks()[leak](private)).astype(np.int64).sum() + np.asarray(leaks()[leak](private)).ravel()[-1]
-        )
+        found = secret(leak, private)
         sampler = original(self, private, public)
 
         def sample(labels: torch.Tensor) -> object:
             images = sampler(labels)
-            images.pixels[0, 0, 0, 0] = secret % 251
+            images.pixels[0, 0, 0, 0] = found
             return images
 
         return sample

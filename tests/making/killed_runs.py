@@ -1,7 +1,8 @@
 """Driver of the kill tests: imports once, forks a run, kills it, resumes it, and prints what it saw as JSON.
 
 Usage: killed_runs.py FOLDER METHOD random COUNT | killed_runs.py FOLDER METHOD fsync STRIDE
-METHOD is dp-merf, which asks once of all records, or dp-imgsyn, whose teacher asks 24 rounds of samples.
+METHOD is dp-merf, which asks once of all records, dp-imgsyn, whose teacher asks 24 rounds of samples, or the learner
+dp-sgd, which asks 40 rounds and keeps a checkpoint in place of the answers of every sixteen.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ import torch
 
 from sfumato.contracts import Reading
 from sfumato.errors import SfumatoError
+from sfumato.making.model import TrainingJob, train_model
 from sfumato.making.release import Job, make_release
 from sfumato.privacy import LATTICE_BITS, Noise, accounting, epsilon_pld, mechanism_from_dict
 from sfumato.release import verify
@@ -35,26 +37,26 @@ EPSILON = 1.0
 SETTINGS = {
     "dp-merf": (("steps", "3"), ("frequencies", "50")),
     "dp-imgsyn": (("rounds", "24"), ("steps", "2"), ("sampling", "0.25"), ("width", "4")),
+    "dp-sgd": (("arch", "cnn"), ("techniques", "none"), ("batch", "18"), ("epochs", "8")),
 }
 METHOD = "dp-merf"
 
 
-def job(folder: Path) -> Job:
+def job(folder: Path) -> Job | TrainingJob:
     rng = np.random.default_rng(0)
     for name, count in (("data", 90), ("public", 24)):
         if not (folder / f"{name}.npz").exists():
             pixels = rng.integers(0, 256, (count, 8, 8), dtype=np.uint8)
             np.savez(folder / f"{name}.npz", x=pixels, y=np.arange(count) % 3)
+    data, reading, settings = str(folder / "data.npz"), Reading(classes=("a", "b", "c")), SETTINGS[METHOD]
+    if METHOD == "dp-sgd":
+        return TrainingJob(data, METHOD, EPSILON, reading=reading, settings=settings)
     public = str(folder / "public.npz") if METHOD == "dp-imgsyn" else None
-    return Job(
-        str(folder / "data.npz"),
-        METHOD,
-        EPSILON,
-        public=public,
-        count=12,
-        reading=Reading(classes=("a", "b", "c")),
-        settings=SETTINGS[METHOD],
-    )
+    return Job(data, METHOD, EPSILON, public=public, count=12, reading=reading, settings=settings)
+
+
+def make(asked: Job | TrainingJob, out: Path) -> Path:
+    return train_model(asked, out) if isinstance(asked, TrainingJob) else make_release(asked, out)
 
 
 def record_noise(path: Path) -> None:
@@ -92,7 +94,7 @@ def attempt(folder: Path, killer: Callable[[int], None], before: Callable[[], No
     def run() -> None:
         record_noise(folder / "noise.log")
         before()
-        make_release(asked, folder / "r")
+        make(asked, folder / "r")
 
     child = forked(run)
     killer(child)
@@ -145,6 +147,13 @@ def fresh(folder: Path) -> Path:
     return folder
 
 
+def resumed(folder: Path, first: int) -> dict[str, object]:
+    """What comes of a run that ended so, and of the next one, if it was not done."""
+    left = sorted(path.name for path in folder.glob("r.lab/tape/*"))
+    second = 0 if (folder / "r").exists() else attempt(folder, lambda pid: None)
+    return {"first": first, "second": second, "left": left, **outcome(folder)}
+
+
 def random_kills(root: Path, count: int) -> list[dict[str, object]]:
     started = time.monotonic()
     assert attempt(fresh(root / "whole"), lambda pid: None) == 0
@@ -157,9 +166,7 @@ def random_kills(root: Path, count: int) -> list[dict[str, object]]:
             time.sleep(moment)
             os.kill(pid, signal.SIGKILL)
 
-        first = attempt(folder, kill)
-        second = 0 if (folder / "r").exists() else attempt(folder, lambda pid: None)
-        found.append({"moment": moment, "first": first, "second": second, **outcome(folder)})
+        found.append({"moment": moment, **resumed(folder, attempt(folder, kill))})
     return found
 
 
@@ -173,8 +180,7 @@ def fsync_kills(root: Path, stride: int) -> list[dict[str, object]]:
             first = attempt(folder, lambda pid: None, before=lambda n=number, late=after: die_at(n, late=late))
             if first == 0:
                 return found
-            second = 0 if (folder / "r").exists() else attempt(folder, lambda pid: None)
-            found.append({"fsync": number, "after": after, "first": first, "second": second, **outcome(folder)})
+            found.append({"fsync": number, "after": after, **resumed(folder, first)})
 
 
 def die_at(number: int, *, late: bool) -> None:
@@ -194,6 +200,6 @@ def die_at(number: int, *, late: bool) -> None:
 if __name__ == "__main__":
     where, METHOD, number = Path(sys.argv[1]), sys.argv[2], int(sys.argv[4])
     remember_compositions()
-    make_release(job(fresh(where / "warm")), where / "warm" / "r")
+    make(job(fresh(where / "warm")), where / "warm" / "r")
     results = random_kills(where, number) if sys.argv[3] == "random" else fsync_kills(where, number)
     print(json.dumps(results))

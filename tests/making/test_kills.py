@@ -36,7 +36,7 @@ def check(result: dict) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("method", "count"), [("dp-merf", 20), ("dp-imgsyn", 12)])
+@pytest.mark.parametrize(("method", "count"), [("dp-merf", 20), ("dp-imgsyn", 12), ("dp-sgd", 12)])
 def test_random_instants(method: str, count: int, tmp_path: Path) -> None:
     results = drive(tmp_path, method, "random", count)
     assert len(results) == count
@@ -62,3 +62,16 @@ def test_every_durable_write(tmp_path: Path) -> None:
     for result in results:
         check(result)
     assert any(r["draws"] == 8 for r in results)
+
+
+@pytest.mark.slow
+def test_durable_writes_of_a_training(tmp_path: Path) -> None:
+    """A checkpoint takes the place of answers: it goes on from there, and no noise is drawn again."""
+    results = drive(tmp_path, "dp-sgd", "fsync", 5)
+    assert len(results) > 10
+    for result in results:
+        check(result)
+        assert len(result["left"]) <= 16 + 2, "a checkpoint, the answers since, and one that is being written"
+    resumed = [result for result in results if "0000.checkpoint" in result["left"]]
+    assert any(16 < r["draws"] < 40 for r in resumed), "rounds that were lost stay spent"
+    assert any(r["draws"] == 40 for r in resumed)

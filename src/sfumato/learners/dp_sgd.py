@@ -40,6 +40,7 @@ WIDE = {  # depth, widening and stride of the stem; the first is for two cores, 
 ARCHITECTURES = (*WIDE, "resnet18", "cnn")
 IN_ALL = {"resnet18": {"gn"}}  # techniques that an architecture always has
 POSSIBLE = {"resnet18": set(TECHNIQUES) - {"ws"}, "cnn": set(TECHNIQUES) - {"gn", "ws"}}  # all, where not stated
+SMALLEST = {"cnn": 8}  # pixels, the shortest side of images that an architecture takes; one, where not stated
 # Seconds for one image of 32 x 32 pixels on two cores, and one version of it.
 COSTS = {"wrn-10-1-fast": 8e-4, "wrn-16-1": 3e-3, "wrn-16-4": 3e-2, "wrn-40-4": 1e-1, "resnet18": 3e-3, "cnn": 3e-3}
 
@@ -109,6 +110,12 @@ class DPSGD(Learner):
         return self.large_batch if "obs" in self.switched_on() else self.batch
 
     def plan(self, spec: Spec) -> Sequence[GaussianSum]:
+        least, size = SMALLEST.get(self.arch, 1), f"{spec.height} x {spec.width}"
+        if min(spec.height, spec.width) < least:
+            raise UsageError(
+                f"Expected images of at least {least} x {least} pixels for {self.arch}, got {size}.",
+                fix=f"use {', '.join(WIDE)}, or resize the images with --size",
+            )
         sampling = min(1.0, self._batch() / max(spec.count, 1))
         rounds = max(1, round(self.epochs / sampling))
         return [GaussianSum(rounds=rounds, sampling=sampling, purpose="gradients of the classifier")]

@@ -17,10 +17,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from sfumato.contracts import Learner
-from sfumato.errors import expect_one_of, expect_within
+from sfumato.errors import UsageError, expect_one_of, expect_within
 from sfumato.networks.fixed_feature_model import FixedFeatureModel, fixed_features
 from sfumato.networks.linear_teacher import Features, LinearHead, WhitenedFeatures
-from sfumato.networks.public_network import NO_NETWORK, certified_name
+from sfumato.networks.patches import SMALLEST
+from sfumato.networks.public_network import NO_NETWORK, certified_name, public_features
 from sfumato.privacy import Budget, Descent, GaussianSum, PrivateImages, descend
 from sfumato.synthesis.procedural_images import procedural_images
 from sfumato.synthesis.scenes import scenes
@@ -73,10 +74,16 @@ class FixedFeatures(Learner):
             features="photographs" if photographs else "scattering",
             rounds=round(min(1_000.0, max(50.0, 800 * (signal / 60_000) ** 0.7))),
             sampling=min(0.5, max(0.03, 2_000 / max(spec.count, 1))),
-            rate=round(rate, 1),
+            rate=max(0.1, round(rate, 1)),
         )
 
     def plan(self, spec: Spec) -> Sequence[GaussianSum]:
+        if self.features == "photographs" and self.network == NO_NETWORK and min(spec.height, spec.width) < SMALLEST:
+            raise UsageError(
+                f"Expected images of at least {SMALLEST} x {SMALLEST} pixels for features=photographs, got "
+                f"{spec.height} x {spec.width}.",
+                fix="use features=scattering, or resize the images with --size",
+            )
         return [
             GaussianSum(share=self.mean_share, purpose="mean of the features of all images"),
             GaussianSum(
@@ -100,9 +107,8 @@ class FixedFeatures(Learner):
 
     def fit(self, private: PrivateImages, public: Images | None) -> Classifier:
         spec = private.spec
-        settings = self._settings()
-        fixed = fixed_features(str(settings["features"]), spec.shape, str(settings.get("network", "")))
         mean_question, gradients = private.ledger.calibrate(*self.plan(spec))
+        fixed, settings = self._fixed_features(spec)
         seen = WhitenedFeatures(fixed, self._examples(spec, public), level=self.whitening_level, affine=True)
         seen.mean.copy_(self._mean(private, mean_question, fixed))
         head = self._untrained_head(math.prod(seen.shape), len(spec.classes))
@@ -112,16 +118,23 @@ class FixedFeatures(Learner):
         _write_head(network, head, seen)
         return Classifier("fixed-features", settings, network.eval().requires_grad_(False))
 
-    def _settings(self) -> dict[str, bool | int | float | str]:
-        """Of the architecture, by which the classifier is built again."""
-        network = self.public_network()
-        kind = {"features": self.features} if network is None else {"features": "network", "network": network}
-        return {**kind, "hidden": self.hidden}
+    def _fixed_features(self, spec: Spec) -> tuple[Features, dict[str, bool | int | float | str]]:
+        """The features, and the settings of the architecture by which the classifier is built on them again."""
+        if self.network == NO_NETWORK:
+            return fixed_features(self.features, spec.shape, ""), {"features": self.features, "hidden": self.hidden}
+        # by its path; whoever reads the classifier looks for it by its name and checksum
+        seen = public_features(self.network, spec.shape)
+        return seen, {"features": "network", "network": seen.name, "hidden": self.hidden}
 
     def _examples(self, spec: Spec, public: Images | None) -> Tensor:
         """Public images where there are some, else procedural ones: uint8 (n, c, h, w)."""
         draw = torch.Generator().manual_seed(self.seed)
         if public is not None and len(public):
+            if tuple(public.pixels.shape[1:]) != spec.shape:
+                raise UsageError(
+                    f"Expected public images of shape {spec.shape}, got {tuple(public.pixels.shape[1:])}.",
+                    fix="give public images of this shape, or leave --public out",
+                )
             return public.pixels[torch.randperm(len(public), generator=draw)[:EXAMPLES]]
         make = scenes if self.features == "photographs" else procedural_images
         return (255 * make(EXAMPLES, spec.shape, draw)).round().to(torch.uint8)
