@@ -45,7 +45,7 @@ class FixedFeatures(Learner):
     rate: float = 50.0
     l2_bound: float = 0.1  # clipping bound of a gradient
     mean_share: float = 0.02  # of the budget, for the mean of the features
-    whitening_level: float = 0.1  # variance that strong directions are reduced to, relative to the largest
+    whitening_level: float = 0.03  # variance that strong directions are reduced to, relative to the largest
     seed: int = 0
 
     def __post_init__(self) -> None:
