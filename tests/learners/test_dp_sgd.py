@@ -228,6 +228,13 @@ def test_names_may_have_spaces_and_none_is_none() -> None:
     assert DPSGD(techniques=",".join(TECHNIQUES)).switched_on() == set(TECHNIQUES)
 
 
+@pytest.mark.parametrize(
+    ("arch", "on"), [("wrn-16-4", "obs,gn,ws,am,pa"), ("resnet18", "obs,gn,am,pa"), ("cnn", "obs,am,pa")]
+)
+def test_without_a_word_on_techniques_an_architecture_has_those_that_fit(arch: str, on: str) -> None:
+    assert DPSGD(arch=arch).switched_on() == set(on.split(","))
+
+
 def test_the_global_seed_has_no_part_in_it() -> None:
     made = []
     for seed in (1, 2):

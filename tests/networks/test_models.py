@@ -43,7 +43,7 @@ def test_the_state_is_all_that_it_takes_to_build_it_again(name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "shape", "settings", "sentence"),
     [
-        ("vit", (1, 8, 8), {}, "one of the architectures .*wide-resnet; got 'vit'"),
+        ("vit", (1, 8, 8), {}, "one of the architectures .*wide-resnet.*; got 'vit'"),
         ("", (1, 8, 8), {}, "got ''"),
         ("wide-resnet", (1, 8, 8), {}, "settings that wide-resnet has.*depth"),
         ("wide-resnet", (1, 8, 8), {"depth": 11, "widen": 1}, "a depth of 6 n"),
@@ -58,8 +58,6 @@ def test_the_state_is_all_that_it_takes_to_build_it_again(name: str) -> None:
         ("fixed-features", (1, 8, 8), {"features": "network"}, "the name of a public network"),
         ("fixed-features", (1, 8, 8), {"features": "scattering", "network": "x"}, "the name of a public network"),
         ("fixed-features", (1, 8, 8), {"features": "scattering", "hidden": -1}, "settings that fixed-features has"),
-        ("wide-resnet", (1, 8, 8), {"depth": 10, "widen": 0}, "settings that wide-resnet has"),
-        ("resnet18", (1, 8, 8), {"width": 0}, "settings that resnet18 has"),
     ],
 )
 def test_what_cannot_be_built_is_a_clear_error(

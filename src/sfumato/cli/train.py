@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 _NETWORK_LEARNER = "dp-sgd"  # the one that trains an architecture by name
 _ARCH = "A network, trained by DP-SGD: wrn-16-4, wrn-16-1, resnet18, cnn, ...; default: a head on fixed features."
-_TECHNIQUES = "Techniques of DP-SGD, with commas: obs, gn, ws, am, pa, sat; or none."
+_TECHNIQUES = "Techniques of DP-SGD, with commas: obs, gn, ws, am, pa, sat; or none; default: all but sat that fit."
 
 
 def job_of(
@@ -62,7 +62,7 @@ def job_of(
         )
     return TrainingJob(
         data,
-        learner or (_NETWORK_LEARNER if named else DEFAULT_LEARNER),
+        learner if learner is not None else _NETWORK_LEARNER if named else DEFAULT_LEARNER,
         parsed_epsilon(epsilon, large_is_meant=i_know),
         delta,
         public,

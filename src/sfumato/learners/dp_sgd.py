@@ -38,6 +38,7 @@ WIDE = {  # depth, widening and stride of the stem; the first is for two cores, 
     "wrn-40-4": (40, 4, 1),
 }
 ARCHITECTURES = (*WIDE, "resnet18", "cnn")
+STANDARD = {"obs", "gn", "ws", "am", "pa"}
 IN_ALL = {"resnet18": {"gn"}}  # techniques that an architecture always has
 POSSIBLE = {"resnet18": set(TECHNIQUES) - {"ws"}, "cnn": set(TECHNIQUES) - {"gn", "ws"}}  # all, where not stated
 SMALLEST = {"cnn": 8}  # pixels, the shortest side of images that an architecture takes; one, where not stated
@@ -52,7 +53,8 @@ class DPSGD(Learner):
     """Hyperparameters, all public."""
 
     arch: str = "wrn-10-1-fast"
-    techniques: str = "obs,gn,ws,am,pa"
+    # names with commas, or none; standard: obs, gn, ws, am and pa, as far as the architecture can have them
+    techniques: str = "standard"
     epochs: float = 20.0  # how often a record is seen, on average
     batch: int = 256  # records of a round, on average
     large_batch: int = 2_048  # the same with obs
@@ -83,18 +85,21 @@ class DPSGD(Learner):
         if unknown:
             raise UsageError(
                 f"Expected techniques from {', '.join(TECHNIQUES)}; got {', '.join(sorted(unknown))}.",
-                fix="separate them by commas, or write none",
+                fix="separate them by commas, or write none or standard",
             )
         impossible = self.switched_on() - POSSIBLE.get(self.arch, set(TECHNIQUES))
         missing = IN_ALL.get(self.arch, set()) - self.switched_on()
         if impossible or missing:
             what = f"cannot have {', '.join(sorted(impossible))}" if impossible else f"has {', '.join(missing)} always"
             raise UsageError(
-                f"Expected techniques that fit the architecture; {self.arch} {what}.", fix=f"use {', '.join(WIDE)}"
+                f"Expected techniques that fit the architecture; {self.arch} {what}.",
+                fix=f"use {', '.join(WIDE)}, or --with standard",
             )
 
     def switched_on(self) -> set[str]:
-        """The techniques by name; `none` stands for none of them."""
+        """The techniques by name; `none` stands for none of them, `standard` for those that usually help."""
+        if self.techniques.strip() == "standard":
+            return STANDARD & POSSIBLE.get(self.arch, STANDARD)
         named = {name.strip() for name in self.techniques.split(",")}
         return named - {"", "none"}
 

@@ -33,8 +33,9 @@ def build_model(architecture: str, shape: Shape, classes: int, settings: dict[st
         )
     try:
         return model_architectures()[architecture](shape, classes, **settings)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, RuntimeError) as error:  # the last from torch, for a layer of no possible size
+        problem = (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
         raise UsageError(
-            f"Expected settings that {architecture} has, for images of shape {shape}: {error}.",
+            f"Expected settings that {architecture} has, for images of shape {shape}: {problem}.",
             fix="install the version of sfumato that made the model",
         ) from error
