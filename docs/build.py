@@ -11,7 +11,7 @@ import inspect
 import re
 import sys
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import fields
 from functools import partial
 from pathlib import Path
@@ -40,10 +40,13 @@ def text() -> str:
     for kind in get_args(contracts.Kind):
         rows = [(f"`{name}`", sentence) for name, sentence in contracts.names(kind).items()]
         parts.append(f"## {kind.capitalize()}\n\n{_table(('name', 'what'), rows)}")
-    for name in contracts.names("methods"):
-        rows = [(f"`{field.name}`", f"`{field.default}`") for field in fields(contracts.find("methods", name))]
-        parts.append(f"## Settings of {name} (`--set name=value`)\n\n{_table(('name', 'default'), rows)}")
-    return "\n".join(parts)
+    return "\n".join([*parts, *_settings("methods"), *_settings("learners")])
+
+
+def _settings(kind: contracts.Kind) -> Iterator[str]:
+    for name in contracts.names(kind):
+        rows = [(f"`{field.name}`", f"`{field.default}`") for field in fields(contracts.find(kind, name))]
+        yield f"## Settings of {name} (`--set name=value`)\n\n{_table(('name', 'default'), rows)}"
 
 
 def _command(command: Command) -> str:

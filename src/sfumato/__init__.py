@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from sfumato.experiments.status import store_status
     from sfumato.judging.attack import attack_release
     from sfumato.judging.evaluate import evaluate_release
+    from sfumato.judging.predict import predict_images
     from sfumato.judging.selection import select_classifier
     from sfumato.judging.student import train_student
     from sfumato.making.model import TrainingJob, TrainingPlan, plan_training, train_model
@@ -59,6 +60,7 @@ __all__ = [
     "make_release",
     "plan_release",
     "plan_training",
+    "predict_images",
     "read_model",
     "read_release",
     "resample_release",
@@ -102,6 +104,7 @@ _HOMES = {
     "make_release": "making.release",
     "plan_release": "making.release",
     "plan_training": "making.model",
+    "predict_images": "judging.predict",
     "read_model": "release",
     "read_release": "release",
     "resample_release": "making.resample",

@@ -44,6 +44,7 @@ NEEDED: dict[str, tuple[str, ...]] = {  # the least that each command must be gi
     "select": ("folder", "--real", "digits", "--epsilon", "1"),
     "run": ("recipe.toml",),
     "report": ("folder",),
+    "predict": ("folder", "images", "--out", "labels.csv"),
     "list": ("methods",),
 }
 

@@ -107,6 +107,29 @@ def test_ecosystem_figures() -> None:
     assert (epsilon_rdp([one], 1e-5), epsilon_rdp([two], 1e-5)) == pytest.approx((4.6965, 2.9097), abs=0.01)
 
 
+# spec 004, section 4.2: De et al. (2022) on CIFAR-10, batches of 4,096 of 50,000 records
+@pytest.mark.parametrize(
+    ("noise", "rounds", "rdp", "pld"),
+    [
+        (10.0, 875, 0.988, 0.904),
+        (6.0, 1125, 2.00, 1.84),
+        (4.0, 1687, 4.00, 3.69),
+        (3.0, 1843, 5.95, None),
+        (3.0, 3068, 8.00, None),
+    ],
+)
+def test_private_classifiers_of_de_et_al(noise: float, rounds: int, rdp: float, pld: float | None) -> None:
+    asked = [GaussianSum(rounds=rounds, sampling=4096 / 50_000, noise_multiplier=noise)]
+    assert epsilon_rdp(asked, 1e-5) == pytest.approx(rdp, abs=0.01)
+    if pld is not None:
+        assert epsilon_pld(asked, 1e-5) == pytest.approx(pld, abs=0.01)
+
+
+def test_noise_for_epsilon_8_of_de_et_al() -> None:
+    (asked,) = calibrate([GaussianSum(rounds=2468, sampling=4096 / 50_000)], epsilon=8.0, delta=1e-5)
+    assert asked.noise_multiplier == pytest.approx(2.56, abs=0.01)
+
+
 # spec 002, section 3.7: GS-WGAN's accounting with per-image routing (design A)
 def test_sharded_answers_lie_between_the_worst_pair_and_the_safe_bound() -> None:
     answers = ShardedAnswers(shards=1000, rounds=640_000, noise_multiplier=1.07)

@@ -90,7 +90,7 @@ def test_lab_folder_that_was_open_is_closed(tmp_path: Path) -> None:
 
 def test_release_is_what_is_listed_and_no_more(made: Path) -> None:
     assert files(made) == PUBLIC
-    assert all(layout.allowed(name) for name in files(made))
+    assert all(layout.allowed(name, "images") for name in files(made))
 
 
 def searched(folder: Path) -> Iterator[tuple[str, bytes]]:

@@ -81,7 +81,7 @@ def test_the_folder_holds_only_public_things(pristine_three: Path) -> None:
     assert [name for name in names if name.endswith(".parquet")] == [
         f"{subset}/train-00000-of-00001.parquet" for subset in ("data", "network", "transfer")
     ]
-    assert all(layout.allowed(name) for name in names)
+    assert all(layout.allowed(name, "images") for name in names)
     assert len(names) == 7
 
 

@@ -82,7 +82,7 @@ def test_the_folder_holds_only_public_things(pristine_pair: Path) -> None:
         "preview.png",
         "transfer/train-00000-of-00001.parquet",
     ]
-    assert all(layout.allowed(name) for name in contents(pristine_pair))
+    assert all(layout.allowed(name, "images") for name in contents(pristine_pair))
 
 
 def test_a_release_without_them_is_as_it_always_was(pristine: Path) -> None:

@@ -10,15 +10,25 @@ from sfumato.contracts import Dataset, Reading, find, names
 from sfumato.data._download import Download, cache, fetch
 from sfumato.data._layout import TAR
 from sfumato.data._reader import Reader
+from sfumato.data._unlabelled import ImageArray, ImageFiles, Unlabelled
 from sfumato.errors import DataError, SfumatoError, UsageError, printable
 from sfumato.values import Images, Source
 
-__all__ = ["Download", "cache", "fetch", "has_split", "load", "open_source"]
+__all__ = ["Download", "Unlabelled", "cache", "fetch", "has_split", "load", "open_source", "open_unlabelled"]
 
 
 def open_source(where: str | Path, reading: Reading = Reading()) -> Source:  # noqa: B008 - frozen, so shared safely
     """The data set at a path or of a name; reads headers, but no pixels yet."""
     return _reader(str(where))(str(where), reading)
+
+
+def open_unlabelled(where: str | Path, reading: Reading = Reading()) -> Unlabelled:  # noqa: B008 - frozen
+    """The images at a path or of a name without labels; a folder or zip of image files may have any layout."""
+    place = str(where)
+    for reader in (ImageFiles, ImageArray):
+        if reader.recognises(place):
+            return Unlabelled(reader(place, reading))
+    return Unlabelled(open_source(place, reading))
 
 
 def load(where: str | Path, reading: Reading = Reading()) -> Images:  # noqa: B008 - frozen, so shared safely

@@ -65,6 +65,20 @@ def splits(path: Path) -> dict[str, tuple[str, str]]:
     return found
 
 
+def images_key(path: Path) -> str:
+    """The name of the array of images, whether or not there are labels."""
+    there = keys(path)
+    found = [images for pairs in _PAIRS.values() for images, _ in pairs if images in there]
+    if not found:
+        raise DataError(
+            "Expected an array x, images, x_train or x_test; "
+            f"got {printable(', '.join(sorted(there)))[:200] or 'none'}.",
+            where=path,
+            fix="save the images under one of these names with numpy.savez",
+        )
+    return found[0]
+
+
 def read(path: Path, reading: Reading, names: tuple[str, ...] | None = None) -> Split:
     """One split's images, classes and labels; the classes are those of all splits together."""
     pairs = splits(path)

@@ -11,6 +11,9 @@ from typing import BinaryIO, Protocol
 from sfumato.data._decode import Unreadable
 
 MOST_FILES = 5_000_000
+IMAGES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".tif", ".tiff", ".gif")  # how images end, read or refused
+# how files end that may lie beside images and are none
+BESIDE_IMAGES = (".csv", ".txt", ".md", ".json", ".html", ".pdf", ".license", ".tsv", ".xml", ".yaml", ".toml")
 
 _SYSTEM = {"thumbs.db", "desktop.ini", "__macosx", "@eadir", "lost+found"}
 

@@ -12,10 +12,8 @@ from sfumato.data._labels import check_classes, number_words
 from sfumato.data._layout import layout
 from sfumato.data._reader import check_split
 from sfumato.data._records import TreeRecords
-from sfumato.data._tree import DiskTree, Tree
+from sfumato.data._tree import IMAGES, DiskTree, Tree
 from sfumato.errors import DataError, printable
-
-_IMAGES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".tif", ".tiff", ".gif")
 
 
 class Folder(TreeRecords):
@@ -91,7 +89,7 @@ def _listed(tree: Tree, under: str) -> list[str]:
 
 def _class_folders(tree: Tree, root: str) -> list[str]:
     folders = _listed(tree, root)
-    loose = [name for name in tree.files(root.rstrip("/")) if name.casefold().endswith(_IMAGES)]
+    loose = [name for name in tree.files(root.rstrip("/")) if name.casefold().endswith(IMAGES)]
     if loose:
         raise DataError(
             f"Expected every image in a class folder, got {len(loose)} beside them, such as "

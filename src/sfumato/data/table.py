@@ -14,12 +14,11 @@ from sfumato.data._labels import from_words, number_words
 from sfumato.data._layout import layout
 from sfumato.data._reader import check_split
 from sfumato.data._records import TreeRecords
-from sfumato.data._tree import DiskTree, Tree
+from sfumato.data._tree import BESIDE_IMAGES, DiskTree, Tree
 from sfumato.errors import DataError, UsageError, printable
 
 _FILE_COLUMNS = ("file", "filename", "image", "path")
 _LARGEST_TABLE = 256 * 2**20  # bytes
-_OTHERS = (".csv", ".txt", ".md", ".json", ".html", ".pdf", ".license", ".tsv", ".xml", ".yaml", ".toml")
 
 
 class Table(TreeRecords):
@@ -52,7 +51,7 @@ class Table(TreeRecords):
         }
         self._reasons |= _absent(listed, every)
         known = set(listed)
-        loose = [name for name in every if name not in known and not name.casefold().endswith(_OTHERS)]
+        loose = [name for name in every if name not in known and not name.casefold().endswith(BESIDE_IMAGES)]
         self._reasons |= dict.fromkeys(loose, f"no row in {table}")
         words = [row[label_column] or None for row in rows]
         classes = from_words(words, reading.classes, where=f"{where}: {table}") if rows else ()

@@ -14,6 +14,7 @@ from sfumato.errors import DataError, UsageError, printable
 from sfumato.privacy import LATTICE_BITS, Budget, Ledger, Noise, epsilon_pld, epsilon_rdp, profile
 from sfumato.release import Certificate, ModelCertificate, NoiseSource, statements
 from sfumato.release.certificate import PUBLIC_NETWORK
+from sfumato.release.model import model_facts
 from sfumato.values import CertificateLevel, Classifier, Images, Spec
 
 if TYPE_CHECKING:
@@ -81,12 +82,8 @@ def certify_model(
             f"{named}.",
             fix="put the file of the first network in its place again, and run the same command",
         )
-    tensors = [
-        {"name": name, "shape": list(tensor.shape)} for name, tensor in sorted(classifier.network.state_dict().items())
-    ]
-    model = {"architecture": classifier.architecture, "settings": classifier.settings, "tensors": tensors}
     stated = _stated(job, spec, budget, learner, ledger, noise, ledger.assumptions)
-    return ModelCertificate.model_validate({**stated, "model": model})
+    return ModelCertificate.model_validate({**stated, "model": model_facts(classifier)})
 
 
 def _stated(

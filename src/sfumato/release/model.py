@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,6 +26,9 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
     from torch import nn
+
+LARGEST_SIDE = 1024  # pixels; no reader makes larger images, and fixed features of them could fill the memory
+NETWORK_PARAMETERS = 1 << 30  # that a public network may have beside the model's own
 
 
 def model_facts(classifier: Classifier) -> ModelFacts:
@@ -89,8 +94,17 @@ def _network(path: Path, certificate: ModelCertificate) -> nn.Module:
             where=path,
             fix="run `sfumato verify` to see all problems",
         ) from error
+    if max(public.height, public.width) > LARGEST_SIDE:
+        raise UsageError(
+            f"Expected a classifier of images of at most {LARGEST_SIDE} pixels a side, got one of {public.width} x "
+            f"{public.height}.",
+            where=path,
+            fix="ask the publisher for a smaller one",
+        )
     shape = (public.channels, public.height, public.width)
-    network = build_model(facts.architecture, shape, len(public.classes), dict(facts.settings))
+    spare = 0 if public.public_network is None else NETWORK_PARAMETERS
+    with _parameters_up_to(facts.parameters + spare):
+        network = build_model(facts.architecture, shape, len(public.classes), dict(facts.settings))
     if _tensor_facts(network) != facts.tensors:
         raise VerificationFailed(
             f"Expected the weights of {facts.architecture} with these settings, got other tensors.",
@@ -99,6 +113,34 @@ def _network(path: Path, certificate: ModelCertificate) -> nn.Module:
         )
     network.load_state_dict({name: torch.from_numpy(value) for name, value in values.items()}, strict=True)
     return network.eval().requires_grad_(False)
+
+
+@contextmanager
+def _parameters_up_to(most: int) -> Iterator[None]:
+    """Refuse a network with more parameters than this while it is built, before their memory is written to.
+
+    The settings are the publisher's, and those of a small file may be of a network that fills the memory.
+    """
+    from torch.nn.modules.module import register_module_parameter_registration_hook
+
+    made = 0
+
+    def count(_module: nn.Module, _name: str, parameter: nn.Parameter | None) -> None:
+        nonlocal made
+        made += 0 if parameter is None else parameter.numel()
+        if made > most:
+            raise ValueError("they give more parameters than the certificate states")
+
+    hook = register_module_parameter_registration_hook(count)
+    try:
+        yield
+    except (RuntimeError, MemoryError) as error:  # a tensor for which there is no memory, or no number of its size
+        raise VerificationFailed(
+            "Expected settings of a network that fits in memory, got others.",
+            fix="ask the publisher for the release again",
+        ) from error
+    finally:
+        hook.remove()
 
 
 def _tensor_facts(network: nn.Module) -> tuple[TensorFacts, ...]:
