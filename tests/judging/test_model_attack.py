@@ -21,11 +21,11 @@ from sfumato.judging.exposure import expose_trained
 from sfumato.judging.lineup import line_up
 from sfumato.judging.model_attack import ModelAttackPlan, attack_model, plan_model_attacks, with_shadows
 from sfumato.judging.model_evaluation import evaluate_model
-from sfumato.judging.refitting import fitted_again
+from sfumato.judging.refitting import fitted_again, stated_in
 from sfumato.privacy import Budget
 from sfumato.release import read_model
 from sfumato.report.evaluation import write_page
-from sfumato.values import Groups, Images, ModelRelease, Reference, Score
+from sfumato.values import Groups, Images, ModelRelease, Reference, Score, Spec
 
 from commands import sfumato
 from toys import LinearLearner
@@ -188,6 +188,13 @@ def test_a_learner_that_needs_public_images_is_left_out_without_them(
     release = in_memory(tmp_path / "m", real, monkeypatch)
     assert attack_model(release, real, attacks=("lira",)) == []
     assert "public images" in (tmp_path / "m.lab" / "attacks.md").read_text()
+
+
+def test_a_public_network_that_is_not_here_leaves_shadows_out() -> None:
+    method = {"name": "fixed-features", "hyperparameters": {"network": "absent.safetensors"}}
+    certificate = {"budget": {"epsilon": 1.0, "delta": 1e-5}, "method": method}
+    with pytest.raises(NotApplicable, match="that this version knows"):
+        stated_in(certificate, "learners", Spec(200, 3, 32, 32, ("a", "b")))
 
 
 def test_a_release_on_disk_names_its_learner(memorising: tuple[Path, str], real: Reference, tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from sfumato import contracts
 from sfumato.contracts import Asking
-from sfumato.errors import NotApplicable, UsageError
+from sfumato.errors import NotApplicable, SfumatoError
 from sfumato.privacy import Budget, Ledger, PrivateImages
 from sfumato.values import Images, Spec
 
@@ -54,8 +54,10 @@ def stated_in(certificate: Mapping[str, Any], kind: Literal["methods", "learners
             name: ast.literal_eval(value) if isinstance(known[name], tuple) else value
             for name, value in named["hyperparameters"].items()
         }
-        return replace(usual, **stated), budget
-    except (UsageError, KeyError, TypeError, ValueError, SyntaxError) as error:
+        asking = replace(usual, **stated)
+        asking.public_network()  # refuses a network whose file is not here: the certificate has no paths
+        return asking, budget
+    except (SfumatoError, KeyError, TypeError, ValueError, SyntaxError) as error:
         raise NotApplicable(
             f"Expected a {kind[:-1]} and hyperparameters that this version knows, got {error}."
         ) from error
