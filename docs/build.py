@@ -99,11 +99,12 @@ def _linked(name: str) -> str:
     return f"[`{name}`]({page})" if (HERE / page).exists() else f"`{name}`"
 
 
-def _metrics(judges: str) -> str:
-    rows = []
-    for name, sentence in contracts.names("metrics").items():
-        metric = contracts.find("metrics", name)
-        if metric.judges == judges:
+def _metrics(judges: str | None, contract: type[contracts.Metric | contracts.ClassifierMetric]) -> str:
+    """The metrics of images or of classifiers, of one kind of judgement or of all."""
+    rows, sentences = [], contracts.names("metrics")
+    for name in contracts.names_of("metrics", contract):
+        metric, sentence = contracts.find("metrics", name), sentences[name]
+        if judges in (None, metric.judges):
             better = "higher" if metric.higher_is_better else "lower"
             rows.append((f"`{name}`", sentence, _described(metric), better, metric.panel))
     return _table(("metric", "what", "how", "better", "panel"), rows)
@@ -145,7 +146,8 @@ def _in_order(file: Path) -> list[tuple[str, int]]:
 
 TABLES: dict[str, Callable[[], str]] = {
     "methods": _methods,
-    **{judges: partial(_metrics, judges) for judges in get_args(contracts.Judgement)},
+    **{judges: partial(_metrics, judges, contracts.Metric) for judges in get_args(contracts.Judgement)},
+    "classifiers": partial(_metrics, None, contracts.ClassifierMetric),
     "attacks": _attacks,
     "recipes": _recipes,
 }
