@@ -1,6 +1,6 @@
 """What released classifiers are worth: accuracy on a test split, mean over several trainings.
 
-Run: python benchmarks/classifiers.py RESULTS.jsonl DATA... --epsilon 1,8 [--trainings 3] [-- OPTIONS OF `sfumato train`]
+Run: python benchmarks/classifiers.py OUT.jsonl DATA... --epsilon 1,8 [--trainings 3] [-- OPTIONS of `sfumato train`]
 
 DATA is anything with a test split that Sfumato reads. Every classifier is trained and judged by the commands that are
 printed, added to the results as one line with its commit, and removed; a run that was stopped goes on where it was.
