@@ -224,7 +224,6 @@ DATA: dict[str, tuple[Callable[[Path], Path], tuple[str, ...], int, str]] = {
     "no images": (a_text, (), 3, "data.npz"),
     "one class": (lambda f: images(f, classes=1), ("--classes=a",), 2, "at least 2 classes for a classifier"),
     "one class, to plan": (lambda f: images(f, classes=1), ("--classes=a", "--dry-run"), 2, "at least 2 classes"),
-    "fewer classes than labels": (images, ("--classes=a,b",), 3, "classes"),
     "too small for photographs": (lambda f: images(f, shape=(6, 6)), ("--set=features=photographs",), 2, "got 6 x 6"),
     "public images of another shape": (lambda f: images(f, shape=(8, 12)), ("--public=tiny.npz",), 2, "(1, 8, 12)"),
 }
@@ -301,8 +300,8 @@ def test_target_inside_the_data(tmp_path: Path) -> None:
 ELSEWHERE: dict[str, Callable[[Path, Path, Path], tuple[object, ...]]] = {
     "report": lambda data, folder, out: ("report", folder, "--public", "--out", out),
     "resample": lambda data, folder, out: ("resample", folder, "--out", out),
-    "student": lambda data, folder, out: ("student", folder, "--out", out),
-    "select": lambda data, folder, out: ("select", folder, folder, "--real", data),
+    "student": lambda data, folder, out: ("student", folder, "--real", data),
+    "select": lambda data, folder, out: ("select", folder, "--real", data, "--epsilon", "0.1"),
 }
 
 
