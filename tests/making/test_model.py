@@ -1,4 +1,4 @@
-"""What a training promises around the learner: it resumes, counts everything, and takes no more disk for more rounds."""
+"""What a training promises around the learner: it resumes, counts everything, and its disk use does not grow."""
 
 from __future__ import annotations
 

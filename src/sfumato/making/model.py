@@ -8,6 +8,7 @@ from typing import Literal
 
 from sfumato import contracts
 from sfumato.contracts import DEFAULT_LEARNER, Learner, Reading
+from sfumato.errors import UsageError
 from sfumato.making.certify import certify_model
 from sfumato.making.charged_run import (
     asked_with_settings,
@@ -85,5 +86,10 @@ def train_model(job: TrainingJob, out: Path | str, *, noise: Noise | None = None
 
 
 def _asked(job: TrainingJob, spec: Spec) -> tuple[Budget, Learner]:
+    if len(spec.classes) < 2:
+        raise UsageError(
+            f"Expected at least 2 classes for a classifier to tell apart, got {len(spec.classes)}.",
+            fix="name all classes with --classes, or choose another --label",
+        )
     budget = budget_of(job, spec)
     return budget, asked_with_settings(contracts.find("learners", job.learner).for_task(spec, budget), job, spec)
