@@ -79,7 +79,7 @@ def test_norm_and_weight_standardisation_are_switches(techniques: str, norm: str
 
 def test_steps_are_plain_gradient_descent_with_momentum_and_a_cosine() -> None:
     """Against a loop that is written out."""
-    images, settings = photographs(side=16), replace(SHORT, techniques="gn", weight_decay=0.01)
+    images, settings = photographs(side=16), replace(SHORT, techniques="gn", rate=1.0, weight_decay=0.01)
     with torch.random.fork_rng():
         torch.manual_seed(0)
         network = build_model("wide-resnet", (3, 8, 8), 2, settings.architecture())
@@ -91,7 +91,7 @@ def test_steps_are_plain_gradient_descent_with_momentum_and_a_cosine() -> None:
         batch, rows = rows[:8], rows[8:]
         network.zero_grad()
         cross_entropy(network(unit(images.pixels[batch])), images.labels[batch]).backward()
-        rate = 0.1 * 8 / 128 * 0.5 * (1 + math.cos(math.pi * step / 6))
+        rate = 1.0 * 8 / 128 * 0.5 * (1 + math.cos(math.pi * step / 6))
         with torch.no_grad():
             for weight, momentum in zip(network.parameters(), momenta, strict=True):
                 momentum.mul_(0.9).add_(weight.grad + 0.01 * weight)
