@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -92,6 +93,7 @@ class Held:
             yield self.images.pixels[part].numpy(), self.images.labels[part].numpy()
 
 
+@functools.lru_cache(maxsize=2)  # the runs of a condition have the same records
 def load_material(place: Place, *, records: int, others: int) -> Material:
     """So many training records, drawn by a fixed seed, and at most so many others.
 
