@@ -262,13 +262,13 @@ def test_removal_in_rounds_goes_on_from_the_rounds_that_are_there(
     text = SMALL.replace('"techniques"', '"outliers"').replace("seeds = 2", "seeds = 1\nrounds = 1\nremoved = 10")
     path, folder = recipe(tmp_path, text), tiny(tmp_path / "data")
     study = StudyExperiment.of(path, out=tmp_path / "out", folder=folder)
-    study.run("not private, none")
+    study.run("cifar10s-95, not private, none")
     first = measures(study)
     assert sorted(name.stem for name in first) == ["round-0", "round-1"]
     more = StudyExperiment.of(
         recipe(tmp_path, text.replace("rounds = 1", "rounds = 2")), out=tmp_path / "out", folder=folder
     )
-    made = more.run("not private, none")
+    made = more.run("cifar10s-95, not private, none")
     assert {name: when for name, when in measures(more).items() if name in first} == first
     stored = {name.stem: json.loads(name.read_text()) for name in measures(more)}
     assert [stored[f"round-{n}"]["trained_on"] for n in range(3)] == [80, 70, 60]
@@ -289,8 +289,8 @@ def test_a_grid_is_drawn_against_epsilon(done: StudyExperiment, tmp_path: Path) 
 def test_more_records_than_there_are_is_a_problem_with_a_sentence(tmp_path: Path) -> None:
     text = SMALL.replace("records = 80", "records = 8000")
     study = StudyExperiment.of(recipe(tmp_path, text), out=tmp_path / "out", folder=tiny(tmp_path / "data"))
-    study.run("not private, none")
-    assert "Expected 8000 training records, got 100" in next(iter(study.problems.values()))
+    study.run("cifar10s-95, not private, none")
+    assert "Expected 8000 training records, got 100" in study.problems[study.conditions()[0]]
 
 
 def test_the_command(done: StudyExperiment) -> None:

@@ -162,11 +162,11 @@ class StudyExperiment:
             return made
 
     def _wanted(self, only: str) -> list[StudyRun]:
-        """All seeds of a condition one after another; a condition whose data is not here is a problem of its own."""
+        """What is not in the store yet; a condition whose data is not here is a problem of its own."""
         runs: list[StudyRun] = []
         for condition in self.conditions(only):
             try:
-                runs += self.runs(condition)
+                runs += [run for run in self.runs(condition) if not run.finished(self.store.folder)]
             except SfumatoError as error:
                 self.problems[condition] = sentence(error)
         return runs

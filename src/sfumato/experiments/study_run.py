@@ -79,10 +79,14 @@ class StudyRun:
         """The names under which its measures are filed."""
         return [f"round-{number}" for number in range(self.rounds + 1)] if self.kind == "outliers" else [DONE]
 
+    def finished(self, store: Path) -> bool:
+        stored = self.stored(store)
+        return all(stored.has(name) for name in self.wanted())
+
     def run(self, store: Path) -> Outcome:
         stored = self.stored(store)
         try:
-            if any(not stored.has(name) for name in self.wanted()):
+            if not self.finished(store):
                 with stored.lab, heard_by(stored.say):
                     self._fill(stored)
             return Outcome(self.name, stored.digest)

@@ -127,7 +127,7 @@ _FIXED = ("data", "epsilon", "techniques", "seeds", "measured", "problem")
 
 
 def _line(line: dict[str, Any], axes: list[str], measures: list[str]) -> list[str]:
-    privacy = "none" if line["epsilon"] is None else f"epsilon {line['epsilon']:g}"
+    privacy = "not private" if line["epsilon"] is None else f"epsilon {line['epsilon']:g}"
     shown = [_score(name, line["measured"].get(name)) for name in measures]
     own = [str(line.get(name, "")) for name in axes]
     return [line["data"], privacy, line["techniques"], *own, *shown, str(line["seeds"]), line["problem"]]
