@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import time
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,8 @@ from sfumato.learners.dp_sgd import DPSGD
 from sfumato.privacy import GaussianSum, calibrate
 from sfumato.training.plain import PlainTraining
 from sfumato.values import Spec
+
+FIGURE_EVERY = 60.0  # seconds
 
 
 @dataclass
@@ -147,19 +150,23 @@ class StudyExperiment:
         return RecipeResult(made, f"{(self.folder / 'table.md').read_text('utf-8')}\n{where}")
 
     def run(self, only: str = "", *, engine: Engine = local) -> dict[str, Any]:
-        """Run what has not been run; table and figure are written anew after every run."""
+        """Run what has not been run; the table is written anew after every run.
+
+        The figure is too, unless it was drawn some seconds ago: a large one takes seconds.
+        """
         self.folder.mkdir(parents=True, exist_ok=True)
         with Lab(self.folder) as lab:
             runs = self._wanted(only)
-            made = self._write(lab)
+            made, drawn = self._write(lab, figure=True), time.monotonic()
             conditions = {run.name: run.condition for run in runs}
             with watching(self.store.folder, runs) as watched:
                 for outcome in engine(self.store.folder, runs):
                     watched.end(outcome)
                     if outcome.problem:
                         self.problems[conditions[outcome.name]] = outcome.problem
-                    made = self._write(lab)
-            return made
+                    due = time.monotonic() - drawn > FIGURE_EVERY
+                    made, drawn = self._write(lab, figure=due), time.monotonic() if due else drawn
+            return self._write(lab, figure=True) if runs else made
 
     def _wanted(self, only: str) -> list[StudyRun]:
         """What is not in the store yet; a condition whose data is not here is a problem of its own."""
@@ -184,12 +191,13 @@ class StudyExperiment:
                 found[condition] = measured
         return found
 
-    def _write(self, lab: Lab) -> dict[str, Any]:
+    def _write(self, lab: Lab, *, figure: bool) -> dict[str, Any]:
         conditions, results = self.conditions(), self.results()
         made = document(self.study, self.profile, conditions, results, self.problems)
         lab.write("table.json", json.dumps(made, indent=2, default=str) + "\n")
         lab.write("table.md", markdown(self.study, made))
-        draw(self.study, conditions, results, self.folder / "figure.png")
+        if figure:
+            draw(self.study, conditions, results, self.folder / "figure.png")
         return made
 
 

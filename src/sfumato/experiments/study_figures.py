@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from sfumato.experiments.claims import Measured, Results
-from sfumato.experiments.study_format import CUMULATIVE, SINGLE, Condition, Study
+from sfumato.experiments.study_format import BASELINE, CUMULATIVE, SINGLE, Condition, Study
 from sfumato.experiments.study_measures import marks, mean_and_error
 from sfumato.experiments.study_table import PERCENT, WORDS
 from sfumato.lab.pictures import ALARM, save_figure
@@ -138,7 +138,7 @@ def _by_epsilon(study: Study, there: list[Condition], results: Results) -> Figur
             mine = sorted((c for c in there if (c.data, c.techniques) == (data, techniques)), key=lambda c: c.epsilon)
             places = [epsilons.index(condition.epsilon) for condition in mine]
             runs = [[run.value[measure] for run in results[condition].values()] for condition in mine]
-            _line(axes, places, runs, measure, number, f"{data}, {techniques}")
+            _line(axes, places, runs, measure, number, f"{data}, {_together(techniques)}")
         axes.set_xticks(range(len(epsilons)), ["none" if math.isinf(e) else f"{e:g}" for e in epsilons])
         axes.set(xlabel="epsilon (none: not private)", ylabel=_label(measure))
     return _with_legend(figure, panels)
@@ -154,7 +154,7 @@ def _by_round(study: Study, there: list[Condition], results: Results) -> Figure:
             count = min(len(run.rounds) for run in runs)
             rounds = max(rounds, count)
             values = [[run.rounds[at][measure] for run in runs] for at in range(count)]
-            _line(axes, list(range(count)), values, measure, number, condition.name)
+            _line(axes, list(range(count)), values, measure, number, _wrapped(condition).replace("\n", ", "))
         axes.set_xticks(range(rounds))
         axes.set(xlabel="rounds of removal", ylabel=_label(measure))
     return _with_legend(figure, panels)
@@ -202,7 +202,11 @@ def _named(data: str, epsilon: float) -> str:
 
 
 def _wrapped(condition: Condition) -> str:
-    return f"{_named(condition.data, condition.epsilon)}\n{condition.techniques.replace(',', ' + ')}"
+    return f"{_named(condition.data, condition.epsilon)}\n{_together(condition.techniques)}"
+
+
+def _together(techniques: str) -> str:
+    return "no techniques" if techniques == BASELINE else techniques.replace(",", " + ")
 
 
 def _label(measure: str) -> str:
