@@ -151,7 +151,7 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StudyExperiment]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SFUMATO_CACHE", str(folder / "cache"))
         study = StudyExperiment.of(recipe(folder), out=folder / "out", folder=tiny(folder / "data"))
-        study.run()
+        study.run("not private")
         yield study
 
 
@@ -164,8 +164,9 @@ def test_the_table_has_means_and_standard_errors_over_seeds(done: StudyExperimen
     assert [row["techniques"] for row in made["rows"]] == ["none", "gn", "none", "none"]
     results = done.results()
     for condition, row in zip(done.conditions(), made["rows"], strict=True):
-        if condition.data == "celeba":
-            assert "not here" in row["problem"]
+        if condition.data == "celeba" or condition.private:
+            assert ("not run yet" if condition.private else "not here") in row["problem"]
+            assert row["seeds"] == 0
             continue
         assert row["seeds"] == 2
         for name in ("accuracy", "bias", "auc", "harmonic"):
@@ -179,6 +180,7 @@ def test_the_table_has_means_and_standard_errors_over_seeds(done: StudyExperimen
 def test_the_text_has_what_people_need(done: StudyExperiment) -> None:
     text = (done.folder / "table.md").read_text()
     assert text.startswith(NOTICE)
+    assert "| cifar10s-95 | not private | gn |" in text
     assert "| cifar10s-95 | epsilon 8 | none |" in text
     assert "HS = 3 / (1/A + 1/P + 1/F)" in text
     assert "not run: data not here" in text, "claim 5"
@@ -186,12 +188,23 @@ def test_the_text_has_what_people_need(done: StudyExperiment) -> None:
     assert (done.folder / "figure.png").stat().st_size > 1_000
 
 
+def test_the_private_arm_has_the_same_measures(done: StudyExperiment, tmp_path: Path) -> None:
+    path = recipe(tmp_path, SMALL.replace("seeds = 2", "seeds = 1"))
+    study = StudyExperiment.of(path, out=tmp_path / "out", folder=done.shelf.folder)
+    study.run("epsilon 8")
+    ((condition, runs),) = study.results().items()
+    (theirs, *_) = done.results().values()
+    assert condition.private
+    assert set(runs[0].value) == set(theirs[0].value)
+    assert all(0 <= value <= 1 for value in runs[0].value.values())
+
+
 def test_a_finished_run_is_not_run_again(done: StudyExperiment, monkeypatch: pytest.MonkeyPatch) -> None:
     before = measures(done)
-    assert len(before) == 6
+    assert len(before) == 4
     monkeypatch.setattr(StudyRun, "_fill", lambda *_: pytest.fail("it was run again"))
     again = StudyExperiment.of(done.store.folder.parent / "tiny.toml", out=done.store.folder, folder=done.shelf.folder)
-    again.run()
+    again.run("not private")
     assert measures(done) == before
 
 
@@ -281,8 +294,8 @@ def test_removal_in_rounds_goes_on_from_the_rounds_that_are_there(
 def test_a_grid_is_drawn_against_epsilon(done: StudyExperiment, tmp_path: Path) -> None:
     text = SMALL.replace('"techniques"', '"grid"', 1)
     again = StudyExperiment.of(recipe(tmp_path, text), out=done.store.folder, folder=done.shelf.folder)
-    made = again.run("cifar10s")
-    assert [row["seeds"] for row in made["rows"]] == [2, 2, 2, 0], "the runs of a grid are those of techniques"
+    made = again.run("not private")
+    assert [row["seeds"] for row in made["rows"]] == [2, 2, 0, 0], "the runs of a grid are those of techniques"
     assert (again.folder / "figure.png").stat().st_size > 1_000
 
 
@@ -295,11 +308,11 @@ def test_more_records_than_there_are_is_a_problem_with_a_sentence(tmp_path: Path
 
 def test_the_command(done: StudyExperiment) -> None:
     path = done.store.folder.parent / "tiny.toml"
-    arguments = ("run", path, "--out", done.store.folder, "--data", done.shelf.folder, "--only", "cifar10s")
-    again = sfumato(*arguments, "--json")
+    arguments = ("run", path, "--out", done.store.folder, "--data", done.shelf.folder, "--only")
+    again = sfumato(*arguments, "cifar10s-95, not private", "--json")
     assert again.code == 0, again.err
     assert json.loads(again.out)["rows"][0]["seeds"] == 2
-    dry = sfumato(*arguments, "--dry-run")
+    dry = sfumato(*arguments, "cifar10s-95", "--dry-run")
     assert dry.code == 0, dry.err
     assert "noise multiplier" in dry.out
     assert "3 of 3 conditions" in dry.out
