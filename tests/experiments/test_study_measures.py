@@ -130,9 +130,10 @@ def test_the_riskiest_records_are_those_that_only_members_are_known_by() -> None
 
 
 def test_a_curve_follows_the_first_record_of_the_first_class(archive: Path) -> None:
-    curve = TrainingCurve.of(material(archive, "cifar10"), 50, seed=1)
+    records = material(archive, "cifar10")
+    curve = TrainingCurve.of(records, 50)
     assert curve.members.labels[curve.sample] == 0
-    train_plainly(curve.material.train, PlainTraining(epochs=1, batch=100), what="test", callback=curve, checkpoints=2)
+    train_plainly(records.train, PlainTraining(epochs=1, batch=100), what="test", callback=curve, checkpoints=2)
     assert [row["done"] for row in curve.rows] == [0.5, 1.0]
 
 

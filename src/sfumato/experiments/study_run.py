@@ -107,7 +107,7 @@ class StudyRun:
         return {"value": measure(network, material, self.candidates, seed=self.seed)}
 
     def _curve(self, material: Material) -> dict[str, Any]:
-        curve = TrainingCurve.of(material, self.candidates, seed=self.seed)
+        curve = TrainingCurve.of(material, self.candidates)
         network = self._train(material.train, curve)
         return {
             "value": measure(network, material, self.candidates, seed=self.seed),
