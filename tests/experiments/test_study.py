@@ -184,7 +184,7 @@ def test_the_text_has_what_people_need(done: StudyExperiment) -> None:
     assert "| cifar10s-95 | epsilon 8 | none |" in text
     assert "HS = 3 / (1/A + 1/P + 1/F)" in text
     assert "not run: data not here" in text, "claim 5"
-    assert "see generalization_figure2" in text, "claim 2 is not measured by this study"
+    assert "needs the runs of generalization_figure2" in text, "claim 2 is not measured by this study"
     assert (done.folder / "figure.png").stat().st_size > 1_000
 
 

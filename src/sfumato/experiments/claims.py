@@ -78,7 +78,11 @@ def findings(kind: Kind, results: Results, problems: Mapping[Condition, str]) ->
     there = {finding.claim for finding in found}
     for claim in CLAIMS.keys() - there:
         missing = claim == 5 and any(condition.data == FACES for condition in problems)
-        words = "not run: data not here" if missing else f"not measured here, see generalization_figure{RECIPES[claim]}"
+        words = (
+            "not run: data not here"
+            if missing
+            else f"not measured: needs the runs of generalization_figure{RECIPES[claim]}"
+        )
         found.append(Finding(claim, "", words))
     return sorted(found, key=lambda finding: finding.claim)
 

@@ -142,10 +142,9 @@ class StudyExperiment:
     def table(self, only: str = "", *, engine: Engine = local) -> RecipeResult:
         """The table of a run, for machines and for people; a run without any result is an error."""
         made = self.run(only, engine=engine)
-        if self.problems and all(condition in self.problems for condition in self.conditions(only)):
-            raise DataError(
-                f"No cell could be run. {next(iter(self.problems.values()))}", where=self.folder / "table.md"
-            )
+        problems = [self.problems.get(condition) for condition in self.conditions(only)]
+        if all(problems):
+            raise DataError(f"No cell could be run. {problems[0]}", where=self.folder / "table.md")
         where = f"Lab material, not for publication: {self.folder}"
         return RecipeResult(made, f"{(self.folder / 'table.md').read_text('utf-8')}\n{where}")
 
@@ -170,13 +169,16 @@ class StudyExperiment:
 
     def _wanted(self, only: str) -> list[StudyRun]:
         """What is not in the store yet; a condition whose data is not here is a problem of its own."""
-        runs: list[StudyRun] = []
-        for condition in self.conditions(only):
+        chosen, wanted = set(self.conditions(only)), []
+        for condition in self.conditions():
             try:
-                runs += [run for run in self.runs(condition) if not run.finished(self.store.folder)]
+                runs = self.runs(condition)
             except SfumatoError as error:
                 self.problems[condition] = sentence(error)
-        return runs
+                continue
+            if condition in chosen:
+                wanted += [run for run in runs if not run.finished(self.store.folder)]
+        return wanted
 
     def results(self) -> dict[Condition, dict[int, Measured]]:
         """What is in the store of every condition, by seed."""
