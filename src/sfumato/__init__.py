@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from sfumato.contracts import Attack, Dataset, Metric, Reading, Synthesizer
     from sfumato.contracts import names as available
     from sfumato.errors import SfumatoError
-    from sfumato.experiments.experiment import Experiment, RecipeResult, run_recipe
+    from sfumato.experiments.experiment import Experiment, run_recipe
+    from sfumato.experiments.recipe import RecipeResult
     from sfumato.experiments.status import store_status
     from sfumato.judging.attack import attack_release
     from sfumato.judging.evaluate import evaluate_release
@@ -86,7 +87,7 @@ _HOMES = {
     "Metric": "contracts",
     "Plan": "making.release",
     "Reading": "contracts",
-    "RecipeResult": "experiments.experiment",
+    "RecipeResult": "experiments.recipe",
     "Reference": "values",
     "Release": "values",
     "Score": "values",

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from sfumato import contracts, data
 from sfumato.contracts import Sampler
@@ -26,6 +26,19 @@ from sfumato.release import read_certificate
 MADE = "made"  # the measure that every cell has: what its release cost
 
 
+class Runnable(Protocol):
+    """What an engine is handed: it can be sent to another process, and a second run of it finds nothing to do."""
+
+    @property
+    def name(self) -> str: ...
+
+    def stored(self, store: Path) -> Stored:
+        """Its folder in the store."""
+
+    def run(self, store: Path) -> Outcome:
+        """Do what is not in the store yet."""
+
+
 @dataclass(frozen=True, slots=True)
 class CellJob:
     """A cell as an engine is handed it: everything in it can be sent to another machine."""
@@ -35,6 +48,12 @@ class CellJob:
     job: Job
     measures: tuple[str, ...]
     students: tuple[StudentSetting, ...] = ()
+
+    def stored(self, store: Path) -> Stored:
+        return Store(store).cell(self.inputs)
+
+    def run(self, store: Path) -> Outcome:
+        return run_cell(store, self)
 
     def wanted(self) -> tuple[str, ...]:
         """The names under which its measures are filed."""
@@ -54,7 +73,7 @@ class Outcome:
 
 def run_cell(store: Path, cell: CellJob) -> Outcome:
     """Whatever the cell lacks is made; a second call finds nothing to do."""
-    stored = Store(store).cell(cell.inputs)
+    stored = cell.stored(store)
     try:
         if any(not stored.has(name) for name in cell.wanted()):
             with stored.lab, heard_by(stored.say):

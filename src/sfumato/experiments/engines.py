@@ -12,10 +12,10 @@ from typing import Any, Literal
 
 from sfumato.cluster import ATTEMPTS, Cluster
 from sfumato.errors import UsageError
-from sfumato.experiments.cell import CellJob, Outcome, run_cell
+from sfumato.experiments.cell import Outcome, Runnable
 
 EngineName = Literal["local", "ray"]
-Engine = Callable[[Path, Sequence[CellJob]], Iterator[Outcome]]
+Engine = Callable[[Path, Sequence[Runnable]], Iterator[Outcome]]
 
 
 def engine_of(name: EngineName, *, workers: int | None = None, address: str | None = None) -> Engine:
@@ -26,19 +26,19 @@ def engine_of(name: EngineName, *, workers: int | None = None, address: str | No
     raise UsageError(f"Expected the engine local or ray, got {name!r}.", fix="leave the engine out for local")
 
 
-def local(store: Path, cells: Sequence[CellJob], *, workers: int = 1) -> Iterator[Outcome]:
+def local(store: Path, cells: Sequence[Runnable], *, workers: int = 1) -> Iterator[Outcome]:
     """One cell after the other in this process, or in so many processes that share the cores."""
     if not 1 <= workers <= 1_000:
         raise UsageError(f"Expected 1 to 1000 workers, got {workers}.", fix="give one for each core, or none")
     if workers == 1:
         for cell in cells:
-            yield run_cell(store, cell)
+            yield cell.run(store)
         return
     threads = max(1, cores() // workers)
     attempts = dict.fromkeys(range(len(cells)), 0)
     while attempts:  # a pool whose worker was killed is broken as a whole: a new one goes on with the rest
         with ProcessPoolExecutor(workers, get_context("spawn"), _settle, (threads,)) as pool:
-            running: dict[Future[Outcome], int] = {pool.submit(run_cell, store, cells[n]): n for n in attempts}
+            running: dict[Future[Outcome], int] = {pool.submit(cells[n].run, store): n for n in attempts}
             while running:
                 finished, _ = wait(running, return_when=FIRST_COMPLETED)
                 for future in finished:
@@ -67,7 +67,7 @@ def _settle(threads: int) -> None:
 
 
 def ray_cluster(
-    store: Path, cells: Sequence[CellJob], *, address: str | None = None, workers: int | None = None
+    store: Path, cells: Sequence[Runnable], *, address: str | None = None, workers: int | None = None
 ) -> Iterator[Outcome]:
     """One task for each cell on a Ray cluster, or on a local one that is started for it.
 
@@ -76,7 +76,7 @@ def ray_cluster(
     """
     with Cluster(address=address, workers=workers) as cluster:
         ray, task = cluster.ray, cluster.task(_on_a_node)
-        waiting: dict[Any, CellJob] = {task.remote(str(store), cell): cell for cell in cells}
+        waiting: dict[Any, Runnable] = {task.remote(str(store), cell): cell for cell in cells}
         while waiting:
             (done,), _ = ray.wait(list(waiting), num_returns=1)
             cell = waiting.pop(done)
@@ -86,6 +86,6 @@ def ray_cluster(
                 yield Outcome(cell.name, "", f"Its worker was lost ({type(error).__name__}).")
 
 
-def _on_a_node(store: str, cell: CellJob) -> Outcome:
+def _on_a_node(store: str, cell: Runnable) -> Outcome:
     _settle(1)
-    return run_cell(Path(store), cell)
+    return cell.run(Path(store))

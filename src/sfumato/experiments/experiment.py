@@ -8,7 +8,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from sfumato import contracts, data
+from sfumato import data
 from sfumato.contracts import Reading
 from sfumato.errors import DataError, SfumatoError, UsageError
 from sfumato.experiments.cell import CellJob, sentence
@@ -16,72 +16,20 @@ from sfumato.experiments.engines import Engine, EngineName, engine_of, local
 from sfumato.experiments.figures import draw_curve, draw_pictures
 from sfumato.experiments.live import watching
 from sfumato.experiments.questions import plain_line, questions, technical_line
-from sfumato.experiments.recipe import Cell, Row, read_recipe, rows_of, written
-from sfumato.experiments.recipe_format import Entry, ProfileName, Recipe
+from sfumato.experiments.recipe import Cell, RecipeResult, Row, read_recipe, rows_of, written
+from sfumato.experiments.recipe_format import ProfileName, Recipe
+from sfumato.experiments.shelf import Shelf
+from sfumato.experiments.study import StudyExperiment
+from sfumato.experiments.study_format import is_study
 from sfumato.experiments.table import document, markdown
 from sfumato.experiments.toy import run_toy
 from sfumato.experiments.tuning import Choice, charged_choices, chosen_on_public, statement
-from sfumato.lab.folder import Lab, content_of
+from sfumato.lab.folder import Lab
 from sfumato.lab.store import Store, Stored
 from sfumato.making.release import Job, plan_release
 from sfumato.values import Images
 
 DEFAULT_STORE = Path("runs")
-ENDINGS = ("", ".npz", ".zip", ".parquet")  # of a data set that the recipe gives no file for
-
-
-@dataclass(frozen=True, slots=True)
-class Shelf:
-    """Data sets by the names that recipes call them; found paths are cached."""
-
-    folder: Path | None
-    entries: dict[str, Entry]
-    seen: dict[str, tuple[str, Reading] | DataError] = field(default_factory=dict)
-    contents: dict[str, str] = field(default_factory=dict)
-
-    def find(self, name: str) -> tuple[str, Reading]:
-        """Where a data set is and how it is read; where it is not here, a DataError with what to do."""
-        if name not in self.seen:
-            try:
-                self.seen[name] = self._look(name)
-            except DataError as error:
-                self.seen[name] = error
-        found = self.seen[name]
-        if isinstance(found, DataError):
-            raise found
-        return found
-
-    def content(self, name: str) -> str:
-        """A digest of the files, wherever they lie: cells with the same one have the same private data set."""
-        where = self.find(name)[0]
-        if where not in self.contents:
-            self.contents[where] = content_of(where)
-        return self.contents[where]
-
-    def _look(self, name: str) -> tuple[str, Reading]:
-        entry = self.entries.get(name)
-        spellings = dict.fromkeys((name, name.replace("-", "_")))
-        files = entry.files if entry else tuple(s + ending for s in spellings for ending in ENDINGS)
-        reading = Reading(label=entry.label, size=entry.size, mode=entry.mode) if entry else Reading()
-        for file in files if self.folder else ():
-            if (path := Path(self.folder or "") / file).exists():
-                return str(path.absolute()), reading
-        wanted = f"put {' or '.join(files[:2])} into the folder that --data or SFUMATO_DATA names"
-        if name not in contracts.names("data"):
-            raise DataError(f"The data set {name} is not here.", fix=wanted)
-        try:
-            data.open_source(name, reading)  # of our own sets, also what can be downloaded
-        except SfumatoError as error:
-            raise DataError(f"The data set {name} is not here.", fix=f"{wanted}, or {error.fix}") from error
-        return name, reading
-
-
-@dataclass(frozen=True, slots=True)
-class RecipeResult:
-    """What a recipe gave, as a document for machines and as a text for people."""
-
-    document: Any
-    text: str
 
 
 @dataclass
@@ -102,13 +50,7 @@ class Experiment:
         cls, path: Path, *, profile: ProfileName = "small", out: Path = DEFAULT_STORE, folder: Path | None = None
     ) -> Experiment:
         recipe = read_recipe(path)
-        if folder is not None and not folder.is_dir():
-            raise UsageError(
-                "Expected --data (or SFUMATO_DATA) as a folder, got none.",
-                where=folder,
-                fix="name the folder of the data sets",
-            )
-        return cls(path.stem, recipe, profile, Shelf(folder, recipe.data), Store(out.absolute()))
+        return cls(path.stem, recipe, profile, Shelf.of(folder, recipe.data), Store(out.absolute()))
 
     def rows(self, only: str = "") -> list[Row]:
         """The lines whose name has that text."""
@@ -274,8 +216,9 @@ def run_recipe(
     `data` is the folder of the data sets; `only` chooses cells whose name has that text. A dry run shows what would be
     asked, what it would cost and how long it would take, and reads no private pixel.
     """
-    folder = None if data is None else Path(data)
-    experiment = Experiment.of(Path(recipe), profile=profile, out=Path(out), folder=folder)
+    folder, path = None if data is None else Path(data), Path(recipe)
+    kind = StudyExperiment if is_study(path) else Experiment
+    experiment = kind.of(path, profile=profile, out=Path(out), folder=folder)
     chosen = engine_of(engine, workers=workers, address=address)
     return experiment.dry_run(only) if dry_run else experiment.table(only, engine=chosen)
 

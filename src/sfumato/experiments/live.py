@@ -10,9 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sfumato.experiments.cell import CellJob, Outcome
+from sfumato.experiments.cell import Outcome, Runnable
 from sfumato.experiments.status import line_of, shown
-from sfumato.lab.store import Store
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -23,8 +22,8 @@ REFRESH_EVERY = 0.5  # seconds
 class Watched:
     """Counts the cells that have ended; reads from the store which are running, on any engine."""
 
-    def __init__(self, store: Path, cells: Sequence[CellJob]) -> None:
-        self._folders = {cell.name: Store(store).cell(cell.inputs) for cell in cells}
+    def __init__(self, store: Path, cells: Sequence[Runnable]) -> None:
+        self._folders = {cell.name: cell.stored(store) for cell in cells}
         self._ended: dict[str, str] = {}
         self._begun = time.monotonic()
 
@@ -58,7 +57,7 @@ class Watched:
 
 
 @contextmanager
-def watching(store: Path, cells: Sequence[CellJob]) -> Iterator[Watched]:
+def watching(store: Path, cells: Sequence[Runnable]) -> Iterator[Watched]:
     """Show the cells of a run until it is over."""
     watched = Watched(store, cells)
     if not sys.stderr.isatty():

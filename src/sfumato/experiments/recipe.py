@@ -6,10 +6,10 @@ import functools
 import itertools
 import math
 import tomllib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal, TypeVar
 
 from pydantic import ValidationError
 
@@ -25,6 +25,7 @@ from sfumato.values import Spec
 TYPICAL = Spec(60_000, 1, 28, 28, tuple("0123456789"))  # to check settings before any data set is opened
 OWN_MEASURES = ("student", "teacher", "losses")  # "losses": of each step; the others are metrics
 ALL = "all"
+T = TypeVar("T")
 AXES = ("data", "method", "public", "epsilon", "arch", "label")
 
 
@@ -96,13 +97,29 @@ class Row:
         return {**dict(self.defaults), **dict(self.cell.settings), **known}.get(name, "")
 
 
+@dataclass(frozen=True, slots=True)
+class RecipeResult:
+    """What a recipe gave, as a document for machines and as a text for people."""
+
+    document: Any
+    text: str
+
+
 def read_recipe(path: Path | str) -> Recipe:
     """The recipe in a file, with everything checked that can be without data."""
-    path = Path(path)
-    try:
-        document = tomllib.loads(path.read_text("utf-8"))
+
+    def read(document: dict[str, Any]) -> Recipe:
         recipe = Recipe.model_validate(document)
         _check(recipe)
+        return recipe
+
+    return read_file(Path(path), read)
+
+
+def read_file(path: Path, read: Callable[[dict[str, Any]], T]) -> T:
+    """What `read` makes of a TOML file; whatever is wrong with it is one sentence, with the place."""
+    try:
+        return read(tomllib.loads(path.read_text("utf-8")))
     except OSError as error:
         raise UsageError(
             f"Expected a recipe that can be read, got: {error.strerror}.",
@@ -122,7 +139,6 @@ def read_recipe(path: Path | str) -> Recipe:
         raise UsageError(what, where=f"{path}, {place}" if place else path) from error
     except UsageError as error:
         raise UsageError(error.what, where=path, fix=error.fix) from error
-    return recipe
 
 
 def rows_of(recipe: Recipe, profile: ProfileName) -> list[Row]:

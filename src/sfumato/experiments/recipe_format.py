@@ -15,17 +15,17 @@ ProfileName = Literal["small", "paper"]
 Value = bool | int | float | str
 
 
-def _many(value: Any) -> Any:
+def many(value: Any) -> Any:
     return tuple(value) if isinstance(value, list | tuple) else (value,)
 
 
-def _entry(value: Any) -> Any:
+def entry(value: Any) -> Any:
     return value if isinstance(value, dict) else {"files": value}
 
 
-Names = Annotated[tuple[str, ...], BeforeValidator(_many)]
-Numbers = Annotated[tuple[float, ...], BeforeValidator(_many)]
-Values = Annotated[tuple[Value, ...], BeforeValidator(_many)]
+Names = Annotated[tuple[str, ...], BeforeValidator(many)]
+Numbers = Annotated[tuple[float, ...], BeforeValidator(many)]
+Values = Annotated[tuple[Value, ...], BeforeValidator(many)]
 Loss = Literal["logits", "kl", "labels"]
 Mode = Literal["grey", "colour"]
 
@@ -140,8 +140,8 @@ class Recipe(Strict):
     note: str = ""
     method: str = "dp-imgsyn"
     measure: Names = ("student",)
-    data: dict[str, Annotated[Entry, BeforeValidator(_entry)]] = {}
-    grid: Annotated[tuple[Grid, ...], BeforeValidator(_many)] = ()
+    data: dict[str, Annotated[Entry, BeforeValidator(entry)]] = {}
+    grid: Annotated[tuple[Grid, ...], BeforeValidator(many)] = ()
     tuning: Tuning | None = None
     reported: Reported = Reported()
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from sfumato.errors import UsageError
-from sfumato.lab.store import Store, Stored
+from sfumato.lab.store import STUDIES, Store, Stored
 
 
 def store_status(store: Path | str = "runs") -> list[dict[str, Any]]:
@@ -37,6 +37,8 @@ def line_of(cell: Stored) -> dict[str, Any]:
 def _stage(cell: Stored, released: bool) -> dict[str, Any]:
     """What is being done, how fast, and how long that will take."""
     stage, phase = cell.stage(), "judging" if released else "releasing"
+    if cell.folder.parent.name == STUDIES:
+        phase = "study"
     if stage is None:
         return {"stage": phase, "done": "", "rate": None, "left": None}
     return {

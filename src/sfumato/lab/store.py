@@ -4,6 +4,7 @@
                        release/           the release, and beside it its lab with the ledger
                        measures/NAME.json one judgement with everything it depends on, flat enough for a table
     STORE/choices/DIGEST/                 a choice among cells that private records made, with its own ledger
+    STORE/studies/DIGEST/                 a run of a study: inputs and measures as above, and no release
 
 It can be queried directly: `duckdb -c "select * from 'STORE/cells/*/measures/*.json'"`. The store is the
 only state: who runs a cell, on which machine, and how often it was tried, changes nothing else. All of it is lab
@@ -27,6 +28,7 @@ from sfumato.progress import Stage
 
 DIGITS = 16  # of a digest: 64 bits are enough to distinguish cells
 RELEASE = "release"
+STUDIES = "studies"
 PUBLIC_TRIAL = "public_trial"  # an input of cells whose private data was public, so that they cost nobody
 
 
@@ -110,6 +112,10 @@ class Store:
     def choice(self, inputs: Mapping[str, Any]) -> Stored:
         """The same for a choice among cells, which has a ledger of its own."""
         return self._folder_of("choices", inputs)
+
+    def study(self, inputs: Mapping[str, Any]) -> Stored:
+        """The same for a run of a study, which releases nothing and is in no ranking."""
+        return self._folder_of(STUDIES, inputs)
 
     def cells(self) -> Iterator[Stored]:
         """Every cell, finished or not, in the order of their names."""

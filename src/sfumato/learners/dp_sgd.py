@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Self
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from sfumato.contracts import Learner
@@ -21,22 +21,9 @@ from sfumato.errors import UsageError, expect_one_of, expect_within
 from sfumato.networks.models import build_model
 from sfumato.privacy import Budget, Descent, GaussianSum, PrivateImages, descend
 from sfumato.training.augmentation import draw_windows, versions
+from sfumato.training.techniques import TECHNIQUES, WIDE, switched_on
 from sfumato.values import Classifier, Images, Spec
 
-TECHNIQUES = {
-    "obs": "large batches",
-    "gn": "group norm",
-    "ws": "weight standardisation",
-    "am": "augmentation multiplicity",
-    "pa": "parameter averaging",
-    "sat": "sharpness-aware training",
-}
-WIDE = {  # depth, widening and stride of the stem; the first is for two cores, the last two are for a GPU
-    "wrn-10-1-fast": (10, 1, 2),
-    "wrn-16-1": (16, 1, 1),
-    "wrn-16-4": (16, 4, 1),
-    "wrn-40-4": (40, 4, 1),
-}
 ARCHITECTURES = (*WIDE, "resnet18", "cnn")
 STANDARD = {"obs", "gn", "ws", "am", "pa"}
 IN_ALL = {"resnet18": {"gn"}}  # techniques that an architecture always has
@@ -46,6 +33,7 @@ SMALLEST = {"cnn": 8}  # pixels, the shortest side of images that an architectur
 COSTS = {"wrn-10-1-fast": 8e-4, "wrn-16-1": 3e-3, "wrn-16-4": 3e-2, "wrn-40-4": 1e-1, "resnet18": 3e-3, "cnn": 3e-3}
 
 _Model = Callable[..., Tensor]
+Callback = Callable[[float, nn.Module], None]  # fraction of training done, and the network in eval mode
 
 
 @dataclass(frozen=True)
@@ -81,12 +69,6 @@ class DPSGD(Learner):
             l2_bound=(1e-9, 1e9),
             seed=(0, 2**31 - 2),
         )
-        unknown = self.switched_on() - set(TECHNIQUES)
-        if unknown:
-            raise UsageError(
-                f"Expected techniques from {', '.join(TECHNIQUES)}; got {', '.join(sorted(unknown))}.",
-                fix="separate them by commas, or write none or standard",
-            )
         impossible = self.switched_on() - POSSIBLE.get(self.arch, set(TECHNIQUES))
         missing = IN_ALL.get(self.arch, set()) - self.switched_on()
         if impossible or missing:
@@ -97,11 +79,10 @@ class DPSGD(Learner):
             )
 
     def switched_on(self) -> set[str]:
-        """The techniques by name; `none` stands for none of them, `standard` for those that usually help."""
+        """The techniques by name; `standard` stands for those that usually help and that the architecture can have."""
         if self.techniques.strip() == "standard":
             return STANDARD & POSSIBLE.get(self.arch, STANDARD)
-        named = {name.strip() for name in self.techniques.split(",")}
-        return named - {"", "none"}
+        return switched_on(self.techniques)
 
     @classmethod
     def for_task(cls, spec: Spec, budget: Budget) -> Self:
@@ -130,6 +111,10 @@ class DPSGD(Learner):
         return 5 + seen * COSTS[self.arch] * spec.height * spec.width / 1024
 
     def fit(self, private: PrivateImages, public: Images | None) -> Classifier:
+        return self.fit_watched(private, None)
+
+    def fit_watched(self, private: PrivateImages, callback: Callback | None, *, calls: int = 8) -> Classifier:
+        """The same, with a callback that is shown the network so many times on the way."""
         spec = private.spec
         (mechanism,) = private.ledger.calibrate(*self.plan(spec))
         on = self.switched_on()
@@ -146,7 +131,15 @@ class DPSGD(Learner):
             warm_up="slow",
             ascent=self.ascent if "sat" in on else 0.0,
         )
-        descend(private.open(mechanism), network, self._losses(spec), descent, what="classifier")
+        descend(
+            private.open(mechanism),
+            network,
+            self._losses(spec),
+            descent,
+            what="classifier",
+            callback=callback,
+            calls=calls,
+        )
         return Classifier(architecture, settings, network.eval())
 
     def _architecture(self) -> tuple[str, dict[str, bool | int | float | str]]:

@@ -87,7 +87,7 @@ def train(
         result = student if schedule.average is None else copy.deepcopy(student).eval()
         for done in track(_steps(student, images, schedule, seed), what=what, total=steps):
             if schedule.average is not None:
-                _update_average(result, student, min(schedule.average, (1 + done) / (10 + done)))
+                update_average(result, student, min(schedule.average, (1 + done) / (10 + done)))
             if callback and done in called_at:
                 _call(callback, done / steps, result)
             if best is not None and not done % steps_per_epoch:
@@ -166,7 +166,7 @@ def _steps(student: Student, images: Images, schedule: Schedule, seed: int) -> I
     loss, steps = schedule.loss_for(images), schedule.steps(images)
     optimizer, rates = _optimizer(student, schedule, steps)
     order = torch.Generator().manual_seed(seed)
-    for done, rows in enumerate(_batches(len(images), schedule.batch_for(images), steps, order), start=1):
+    for done, rows in enumerate(batches(len(images), schedule.batch_for(images), steps, order), start=1):
         error = loss_of(student(unit(images.pixels[rows])), images, rows, loss, schedule.temperature)
         if loss == "logits":
             error = error / student.scale**2
@@ -186,9 +186,9 @@ def _call(callback: Callback, done: float, student: Student) -> None:
 
 
 @torch.no_grad()
-def _update_average(average: Student, student: Student, decay: float) -> None:
+def update_average(average: nn.Module, network: nn.Module, decay: float) -> None:
     """One step of the moving average of weights and batch-norm statistics."""
-    for mean, now in zip(average.state_dict().values(), student.state_dict().values(), strict=True):
+    for mean, now in zip(average.state_dict().values(), network.state_dict().values(), strict=True):
         if mean.is_floating_point():
             mean.lerp_(now, 1 - decay)
         else:
@@ -212,7 +212,7 @@ def _optimizer(
     return optimizer, torch.optim.lr_scheduler.MultiStepLR(optimizer, milestones, gamma=schedule.decay)
 
 
-def _batches(count: int, size: int, steps: int, order: torch.Generator) -> Iterator[Tensor]:
+def batches(count: int, size: int, steps: int, order: torch.Generator) -> Iterator[Tensor]:
     """Row numbers of full batches; batch norm cannot use a batch of one."""
     rows = torch.empty(0, dtype=torch.int64)
     for _ in range(steps):

@@ -165,3 +165,22 @@ def test_frozen_weights_stay() -> None:
 def test_settings_that_cannot_be_are_refused(wrong: dict[str, object]) -> None:
     with pytest.raises(UsageError):
         replace(PLAIN, **wrong)  # type: ignore[arg-type]
+
+
+def test_a_callback_is_shown_the_model_as_it_would_be_returned_and_changes_nothing() -> None:
+    seen: list[tuple[float, list[Tensor]]] = []
+
+    def look(done: float, model: nn.Module) -> None:
+        seen.append((done, [weight.clone() for weight in model.parameters()]))
+        assert not model.training
+        for weight in model.parameters():
+            weight.zero_()
+
+    averaging = replace(PLAIN, averaging=0.5)
+    model = small_cnn()
+    descend(opened(6), model, lambda _: cross_entropy, averaging, what="test", callback=look, calls=3)
+    assert [done for done, _ in seen] == [2 / 6, 4 / 6, 1.0]
+    assert all(map(torch.equal, seen[-1][1], model.parameters()))
+    assert all(map(torch.equal, trained(averaging).parameters(), model.parameters()))
+    # after the same answers, an earlier end has the same weights
+    assert all(map(torch.equal, seen[0][1], trained(averaging, rounds=2).parameters()))

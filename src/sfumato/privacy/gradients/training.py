@@ -8,6 +8,7 @@ Guarantee: the model changes by noisy gradients only, one paid round for each st
 from __future__ import annotations
 
 import contextlib
+import copy
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -26,6 +27,9 @@ LEAST_RATE = 0.1  # of the rate at the start, at the end of a cosine schedule
 CHECKPOINT_ROUNDS = 16  # so many noisy gradients are on disk at most
 
 Losses = Callable[[int], Loss]  # the loss of each round, by its number from 0: it may augment a record in its own way
+Callback = Callable[
+    [float, nn.Module], None
+]  # fraction of rounds done, and a copy of the model as it would be returned
 
 
 @dataclass(frozen=True)
@@ -63,10 +67,24 @@ class Descent:
         return self.averaging * (1 - self.averaging**step) / (1 - self.averaging ** (step + 1))
 
 
-def descend(query: Query, model: nn.Module, losses: Losses, descent: Descent, *, what: str) -> None:
-    """Train the model in place by all rounds of the query; its weights become an average over the last ones."""
+def descend(
+    query: Query,
+    model: nn.Module,
+    losses: Losses,
+    descent: Descent,
+    *,
+    what: str,
+    callback: Callback | None = None,
+    calls: int = 8,
+) -> None:
+    """Train the model in place by all rounds of the query; its weights become an average over the last ones.
+
+    The callback is called after so many equally spaced rounds, the last of them at the end. It sees weights, which come
+    from answers that were paid for, and a copy of them, so it does not change training.
+    """
     training = _Training(model, descent)
     rounds = query.rounds
+    called_after = {math.ceil(rounds * number / calls) for number in range(1, calls + 1)}
     begun, state = query.resumed()
     if begun:
         training.restore(state)
@@ -74,6 +92,8 @@ def descend(query: Query, model: nn.Module, losses: Losses, descent: Descent, *,
         training.step(query, losses(step), step, rounds)
         if (step + 1) % CHECKPOINT_ROUNDS == 0 or step + 1 == rounds:
             query.checkpoint(training.state())
+        if callback is not None and step + 1 in called_after:
+            callback((step + 1) / rounds, training.averaged())
     training.finish()
 
 
@@ -100,6 +120,14 @@ class _Training:
         for average, parameter in zip(self._averages, self._trained, strict=True):
             parameter.data = average
         self._model.requires_grad_(False)
+
+    def averaged(self) -> nn.Module:
+        """A copy of the model with the averages that there are now."""
+        made = copy.deepcopy(self._model)
+        copied = [parameter for parameter in made.parameters() if parameter.requires_grad]
+        for average, parameter in zip(self._averages, copied, strict=True):
+            parameter.data = average.clone()
+        return made.eval().requires_grad_(False)
 
     def state(self) -> dict[str, Tensor]:
         """All numbers that the next step depends on."""

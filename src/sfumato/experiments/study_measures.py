@@ -1,0 +1,136 @@
+"""What is measured of one classifier of a study: accuracy, four attacks, bias, and the three in one number."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+from torch import Tensor, nn
+
+from sfumato.errors import DataError
+from sfumato.experiments.study_data import Material, some
+from sfumato.judging.exposure import expose_trained, membership_probability, run_attacks
+from sfumato.judging.harmonic import harmonic_score
+from sfumato.statistics.groups import prediction_bias, tally
+from sfumato.statistics.outputs import log_probability
+from sfumato.statistics.roc import area, rate_at
+from sfumato.training.student import outputs
+from sfumato.values import Exposed, Images, Score
+
+ATTACKS = ("loss-threshold", "modified-entropy", "attack-mlp", "attack-forest")  # learnt ones judge across folds
+FALSE_ALARMS = 0.001
+OVERFIT = 1.05  # times the least validation loss
+
+
+def measure(network: nn.Module, material: Material, candidates: int, *, seed: int) -> dict[str, float]:
+    """Every number of a classifier by its name; `auc` and `tpr` are those of the strongest attack."""
+    found = accuracy_and_bias(network, material)
+    members, others = lineup(material, candidates, seed=seed)
+    exposed = expose_trained(network, members, others)
+    scores, left_out = run_attacks(exposed, ATTACKS)
+    if left_out:
+        raise DataError(f"Expected all attacks to apply; {'; '.join(left_out.values())}")
+    for name, score in scores.items():
+        sides = score[exposed.members], score[~exposed.members]
+        found[f"auc-{name}"] = area(*sides)[0]
+        found[f"tpr-{name}"] = rate_at(*sides, false_alarms=FALSE_ALARMS).value
+    found["auc"] = max(found[f"auc-{name}"] for name in ATTACKS)
+    found["tpr"] = max(found[f"tpr-{name}"] for name in ATTACKS)
+    terms = [Score(name, found[name], None, name == "accuracy") for name in ("accuracy", "auc", "bias")]
+    found["harmonic"] = harmonic_score(*terms).value
+    return found
+
+
+def accuracy_and_bias(network: nn.Module, material: Material) -> dict[str, float]:
+    test = material.test
+    predicted = outputs(network, test.pixels).argmax(1)
+    counts = tally(
+        predicted, test.labels, material.groups, names=len(material.names), classes=len(test.classes)
+    )  # (g, k, k)
+    right = (predicted == test.labels)[material.counted]
+    return {"accuracy": right.double().mean().item(), "bias": prediction_bias(counts)}
+
+
+def lineup(material: Material, candidates: int, *, seed: int) -> tuple[Images, Images]:
+    """As many members as others, at most so many of each."""
+    count = min(candidates, len(material.train), len(material.others))
+    return some(material.train, count, seed=seed), some(material.others, count, seed=seed)
+
+
+@dataclass
+class TrainingCurve:
+    """A callback that measures a network during training; the last row is the trained classifier.
+
+    `sample` is the number of one record among the members of the lineup: its membership probability is followed.
+    """
+
+    members: Images
+    others: Images
+    sample: int
+    rows: list[dict[str, float]] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, material: Material, candidates: int) -> TrainingCurve:
+        """The record that is followed is the first member of the first class (of CIFAR-10: an airplane).
+
+        It is the same record in all runs on the same data.
+        """
+        members, others = lineup(material, candidates, seed=0)
+        first = (members.labels == members.labels.min()).nonzero()[0].item()
+        return cls(members, others, int(first))
+
+    def __call__(self, done: float, network: nn.Module) -> None:
+        exposed = expose_trained(network, self.members, self.others)
+        loss = -log_probability(exposed.logits, exposed.labels)
+        right = (exposed.logits.argmax(1) == exposed.labels).double()
+        inside = exposed.members
+        self.rows.append(
+            {
+                "done": done,
+                "training accuracy": right[inside].mean().item(),
+                "test accuracy": right[~inside].mean().item(),
+                "validation loss": loss[~inside].mean().item(),
+                "auc": area(-loss[inside], -loss[~inside])[0],
+                "membership probability": membership_probability(exposed)[self.sample].item(),
+            }
+        )
+
+
+def marks(losses: list[float]) -> tuple[int, int | None]:
+    """Numbers of two checkpoints, from the validation losses: early stopping, and the first that is over-fitted.
+
+    Early stopping is at the least loss; over-fitted is the first later one that exceeds it by 5 %, if there is one.
+    """
+    early = losses.index(min(losses))
+    later = (number for number in range(early + 1, len(losses)) if losses[number] > OVERFIT * losses[early])
+    return early, next(later, None)
+
+
+def before_overfitting(rows: list[dict[str, float]]) -> dict[str, float]:
+    """The last checkpoint that is not over-fitted."""
+    _, overfitted = marks([row["validation loss"] for row in rows])
+    return rows[-1 if overfitted is None else overfitted - 1]
+
+
+def riskiest(network: nn.Module, train: Images, others: Images, count: int) -> tuple[Tensor, float]:
+    """Which training records have the highest membership probability, and the mean of it over these.
+
+    Of equals those with the smaller loss come first. A removal of such records depends on private data without any
+    bound: a model that was trained on the rest has no guarantee.
+    """
+    exposed: Exposed = expose_trained(network, train, others)
+    inside = exposed.members
+    risk = membership_probability(exposed)[inside]
+    confidence = log_probability(exposed.logits, exposed.labels)[inside]
+    by_confidence = confidence.argsort(descending=True, stable=True)
+    order = by_confidence[risk[by_confidence].argsort(descending=True, stable=True)]
+    return order[:count], risk[order[:count]].mean().item()
+
+
+def mean_and_error(values: list[float]) -> tuple[float, float | None]:
+    """The mean over seeds and its standard error; one seed has none."""
+    mean = sum(values) / len(values)
+    if len(values) < 2:
+        return mean, None
+    variance = sum((value - mean) ** 2 for value in values) / (len(values) - 1)
+    return mean, math.sqrt(variance / len(values))
