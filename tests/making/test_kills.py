@@ -67,7 +67,7 @@ def test_every_durable_write(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_durable_writes_of_a_training(tmp_path: Path) -> None:
     """A checkpoint takes the place of answers: it goes on from there, and no noise is drawn again."""
-    results = drive(tmp_path, "dp-sgd", "fsync", 5)
+    results = drive(tmp_path, "dp-sgd", "fsync", 9)
     assert len(results) > 10
     for result in results:
         check(result)
