@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from data.test_celeba import MALE, TEST, write
 from sfumato.contracts import Reading
 from sfumato.errors import UsageError
 from sfumato.experiments.study_data import Held, Material, Place, load_material, plain_name
@@ -82,6 +83,7 @@ def test_records_are_the_same_for_every_seed_and_others_are_no_members(archive: 
     assert torch.equal(first.train.pixels, again.train.pixels)
     members, others = lineup(first, 50, seed=3)
     assert len(members) == len(others) == 50
+    assert members.labels.bincount().tolist() == others.labels.bincount().tolist() == [5] * 10
     trained = {image.numpy().tobytes() for image in first.train.pixels}
     assert all(image.numpy().tobytes() in trained for image in members.pixels)
     assert not any(image.numpy().tobytes() in trained for image in others.pixels)
@@ -93,6 +95,16 @@ def test_other_data_needs_a_group() -> None:
     assert plain_name("cifar10s-95") == "cifar10"
     assert plain_name("cifar100s-75") == "cifar100"
     assert plain_name("celeba") == "celeba"
+
+
+def test_faces_are_grouped_by_a_protected_attribute(tmp_path: Path) -> None:
+    place = Place("celeba", str(write(tmp_path / "celeba")), Reading(size=16, label="Smiling"), "Male")
+    found = load_material(place, records=6, others=4)
+    assert (len(found.train), len(found.others), len(found.test)) == (6, 4, 4)
+    assert found.test.classes == ("not Smiling", "Smiling")
+    assert found.names == ("not Male", "Male")
+    assert found.groups.tolist() == [int(MALE[k]) for k in TEST]
+    assert found.counted.all()
 
 
 def test_marks_are_the_least_loss_and_the_first_that_exceeds_it_by_5_percent() -> None:
