@@ -172,7 +172,7 @@ def test_a_network_that_remembers_is_found_out_and_a_private_one_is_not() -> Non
     records = Material(train, others, others, groups, ("x", "y"), torch.ones(120, dtype=torch.bool))
     plainly = train_plainly(train, PlainTraining(epochs=25, batch=20, weight_decay=0.0), what="test")
     private = PrivateImages.seal(Held(train), Ledger(Budget(1.0, 1e-3)), noise=SeededNoise(0))
-    learnt = DPSGD(epochs=3, batch=40, techniques="none").fit(private, None)
+    learnt = DPSGD(epochs=1, batch=40, techniques="none").fit(private, None)
     private.close()
     remembered, kept = (measure(made.network, records, 120, seed=0) for made in (plainly, learnt))
     assert remembered["auc-loss-threshold"] > 0.9
