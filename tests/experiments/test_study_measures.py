@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from data.test_celeba import MALE, TEST, write
 from sfumato.contracts import Reading
 from sfumato.errors import UsageError
 from sfumato.experiments.study_data import Held, Material, Place, load_material, plain_name
@@ -82,6 +83,7 @@ def test_records_are_the_same_for_every_seed_and_others_are_no_members(archive: 
     assert torch.equal(first.train.pixels, again.train.pixels)
     members, others = lineup(first, 50, seed=3)
     assert len(members) == len(others) == 50
+    assert members.labels.bincount().tolist() == others.labels.bincount().tolist() == [5] * 10
     trained = {image.numpy().tobytes() for image in first.train.pixels}
     assert all(image.numpy().tobytes() in trained for image in members.pixels)
     assert not any(image.numpy().tobytes() in trained for image in others.pixels)
@@ -93,6 +95,16 @@ def test_other_data_needs_a_group() -> None:
     assert plain_name("cifar10s-95") == "cifar10"
     assert plain_name("cifar100s-75") == "cifar100"
     assert plain_name("celeba") == "celeba"
+
+
+def test_faces_are_grouped_by_a_protected_attribute(tmp_path: Path) -> None:
+    place = Place("celeba", str(write(tmp_path / "celeba")), Reading(size=16, label="Smiling"), "Male")
+    found = load_material(place, records=6, others=4)
+    assert (len(found.train), len(found.others), len(found.test)) == (6, 4, 4)
+    assert found.test.classes == ("not Smiling", "Smiling")
+    assert found.names == ("not Male", "Male")
+    assert found.groups.tolist() == [int(MALE[k]) for k in TEST]
+    assert found.counted.all()
 
 
 def test_marks_are_the_least_loss_and_the_first_that_exceeds_it_by_5_percent() -> None:
@@ -147,6 +159,7 @@ def test_more_data_bias_gives_a_larger_model_bias(archive: Path) -> None:
     assert found["cifar10s-75"] + 0.03 < found["cifar10s-95"], found
 
 
+@pytest.mark.slow
 def test_a_network_that_remembers_is_found_out_and_a_private_one_is_not() -> None:
     """Labels are drawn at random, so that whatever is right about a training record was remembered."""
     draw = torch.Generator().manual_seed(0)
@@ -160,7 +173,7 @@ def test_a_network_that_remembers_is_found_out_and_a_private_one_is_not() -> Non
     records = Material(train, others, others, groups, ("x", "y"), torch.ones(120, dtype=torch.bool))
     plainly = train_plainly(train, PlainTraining(epochs=25, batch=20, weight_decay=0.0), what="test")
     private = PrivateImages.seal(Held(train), Ledger(Budget(1.0, 1e-3)), noise=SeededNoise(0))
-    learnt = DPSGD(epochs=3, batch=40, techniques="none").fit(private, None)
+    learnt = DPSGD(epochs=1, batch=40, techniques="none").fit(private, None)
     private.close()
     remembered, kept = (measure(made.network, records, 120, seed=0) for made in (plainly, learnt))
     assert remembered["auc-loss-threshold"] > 0.9

@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
+import torch
 from torch import Tensor, nn
 
 from sfumato.errors import DataError
-from sfumato.experiments.study_data import Material, some
+from sfumato.experiments.study_data import Material
 from sfumato.judging.exposure import expose_trained, membership_probability, run_attacks
 from sfumato.judging.harmonic import harmonic_score
 from sfumato.statistics.groups import prediction_bias, tally
@@ -52,9 +53,23 @@ def accuracy_and_bias(network: nn.Module, material: Material) -> dict[str, float
 
 
 def lineup(material: Material, candidates: int, *, seed: int) -> tuple[Images, Images]:
-    """As many members as others, at most so many of each."""
-    count = min(candidates, len(material.train), len(material.others))
-    return some(material.train, count, seed=seed), some(material.others, count, seed=seed)
+    """Members and others, at most so many of each, and as many of each class among both.
+
+    A classifier that has learnt only how frequent the classes are would otherwise seem to know its training records,
+    wherever one class happens to be more frequent among the members than among the others.
+    """
+    train, others = material.train, material.others
+    chosen: list[tuple[Tensor, Tensor]] = []
+    for label in range(len(train.classes)):
+        rows = [_shuffled((images.labels == label).nonzero()[:, 0], seed) for images in (train, others)]
+        count = min(candidates // len(train.classes), *map(len, rows))
+        chosen.append((rows[0][:count], rows[1][:count]))
+    members, rest = (torch.cat(side) for side in zip(*chosen, strict=True))
+    return train.rows(members), others.rows(rest)
+
+
+def _shuffled(rows: Tensor, seed: int) -> Tensor:
+    return rows[torch.randperm(len(rows), generator=torch.Generator().manual_seed(seed))]
 
 
 @dataclass
