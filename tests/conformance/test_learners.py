@@ -182,6 +182,7 @@ def test_replay_notices_a_leaky_learner(leak: str, tmp_path: Path, monkeypatch: 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", LEARNERS)
 def test_data_in_several_processes_gives_the_same_model(name: str, tmp_path: Path) -> None:
+    """Up to rounding: the fast path adds in float, in another order where records are in shards."""
     pytest.importorskip("cloudpickle")
     pixels, labels = shapes()
     (tmp_path / "shards").mkdir()
@@ -194,7 +195,10 @@ def test_data_in_several_processes_gives_the_same_model(name: str, tmp_path: Pat
         train_model(asked, tmp_path / out, noise=SeededNoise(0))
         for asked, out in ((alone, "alone"), (together, "together"))
     )
-    assert checking.files(first) == checking.files(second)
+    assert (first / "certificate.json").read_bytes() == (second / "certificate.json").read_bytes()
+    weights = [read_model(folder).classifier.network.state_dict() for folder in (first, second)]
+    for parameter, value in weights[0].items():
+        torch.testing.assert_close(weights[1][parameter], value, rtol=1e-3, atol=1e-3)
 
 
 def test_an_unknown_learner_is_a_clear_error() -> None:

@@ -14,14 +14,14 @@ from sfumato.contracts import Reading
 from sfumato.errors import UsageError
 from sfumato.experiments.study_data import Held, Material, Place, load_material, plain_name
 from sfumato.experiments.study_measures import (
-    TrainingCurve,
     accuracy_and_bias,
     before_overfitting,
     lineup,
-    marks,
     mean_and_error,
     measure,
     riskiest,
+    rows_of,
+    tracker_of,
 )
 from sfumato.learners.dp_sgd import DPSGD
 from sfumato.privacy import Budget, Ledger, PrivateImages, SeededNoise
@@ -107,10 +107,7 @@ def test_faces_are_grouped_by_a_protected_attribute(tmp_path: Path) -> None:
     assert found.counted.all()
 
 
-def test_marks_are_the_least_loss_and_the_first_that_exceeds_it_by_5_percent() -> None:
-    assert marks([3.0, 1.0, 1.04, 1.06, 2.0]) == (1, 3)
-    assert marks([3.0, 2.0, 1.0]) == (2, None)
-    assert marks([1.0, 1.05]) == (0, None)
+def test_the_last_checkpoint_before_overfitting() -> None:
     rows = [{"validation loss": loss, "at": number} for number, loss in enumerate([3.0, 1.0, 1.04, 1.06])]
     assert before_overfitting(rows)["at"] == 2
     assert before_overfitting(rows[:3])["at"] == 2
@@ -141,12 +138,13 @@ def test_the_riskiest_records_are_those_that_only_members_are_known_by() -> None
     assert risk == 1.0
 
 
-def test_a_curve_follows_the_first_record_of_the_first_class(archive: Path) -> None:
+def test_a_curve_follows_one_record(archive: Path) -> None:
     records = material(archive, "cifar10")
-    curve = TrainingCurve.of(records, 50)
-    assert curve.members.labels[curve.sample] == 0
-    train_plainly(records.train, PlainTraining(epochs=1, batch=100), what="test", callback=curve, checkpoints=2)
-    assert [row["done"] for row in curve.rows] == [0.5, 1.0]
+    tracker = tracker_of(records, 50)
+    train_plainly(records.train, PlainTraining(epochs=1, batch=100), what="test", callback=tracker, checkpoints=2)
+    rows = rows_of(tracker.checkpoints)
+    assert [row["done"] for row in rows] == [0.5, 1.0]
+    assert all(0 <= row["membership probability"] <= 1 for row in rows)
 
 
 def test_more_data_bias_gives_a_larger_model_bias(archive: Path) -> None:

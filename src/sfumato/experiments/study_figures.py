@@ -12,8 +12,9 @@ from matplotlib.figure import Figure
 
 from sfumato.experiments.claims import Measured, Results
 from sfumato.experiments.study_format import BASELINE, CUMULATIVE, SINGLE, Condition, Study
-from sfumato.experiments.study_measures import marks, mean_and_error
+from sfumato.experiments.study_measures import mean_and_error
 from sfumato.experiments.study_table import PERCENT, WORDS
+from sfumato.judging.memorisation import marks
 from sfumato.lab.pictures import ALARM, save_figure
 
 CURVES = {  # of a training, with their colours
@@ -115,10 +116,11 @@ def _over_time(study: Study, there: list[Condition], results: Results) -> Figure
             means, errors = [mean for mean, _ in points], [error or 0.0 for _, error in points]
             axes.errorbar(epochs, means, errors, color=colour, marker=".", capsize=2, linewidth=1.2, label=_label(name))
         losses = [mean_and_error([run.rows[at]["validation loss"] for run in runs])[0] for at in range(len(epochs))]
-        early, overfitted = marks(losses)
-        axes.axvline(epochs[early], color="tab:green", linestyle="--", label="early stop")
-        if overfitted is not None:
-            axes.axvline(epochs[overfitted], color="black", linestyle=":", label="over-fitted")
+        found = marks(losses)
+        if found.early_stop is not None:
+            axes.axvline(epochs[found.early_stop], color="tab:green", linestyle="--", label="early stop")
+        if found.over_fit is not None:
+            axes.axvline(epochs[found.over_fit], color="black", linestyle=":", label="over-fitted")
         axes.axhline(0.5, color="lightgrey", linewidth=0.8, zorder=0)
         axes.set(title=_wrapped(condition), xlabel="epochs", ylim=(0, 1.02))
     by_label = {

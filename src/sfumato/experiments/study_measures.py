@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor, nn
@@ -12,6 +11,7 @@ from sfumato.errors import DataError
 from sfumato.experiments.study_data import Material
 from sfumato.judging.exposure import expose_trained, membership_probability, run_attacks
 from sfumato.judging.harmonic import harmonic_score
+from sfumato.judging.memorisation import Checkpoint, MemorisationTracker, marks
 from sfumato.statistics.groups import prediction_bias, tally
 from sfumato.statistics.outputs import log_probability
 from sfumato.statistics.roc import area, rate_at
@@ -20,7 +20,6 @@ from sfumato.values import Exposed, Images, Score
 
 ATTACKS = ("loss-threshold", "modified-entropy", "attack-mlp", "attack-forest")  # learnt ones judge across folds
 FALSE_ALARMS = 0.001
-OVERFIT = 1.05  # times the least validation loss
 
 
 def measure(network: nn.Module, material: Material, candidates: int, *, seed: int) -> dict[str, float]:
@@ -72,59 +71,35 @@ def _shuffled(rows: Tensor, seed: int) -> Tensor:
     return rows[torch.randperm(len(rows), generator=torch.Generator().manual_seed(seed))]
 
 
-@dataclass
-class TrainingCurve:
-    """A callback that measures a network during training; the last row is the trained classifier.
+def tracker_of(material: Material, candidates: int) -> MemorisationTracker:
+    """Follows a training, and one record: the first member of the first class (of CIFAR-10: an airplane).
 
-    `sample` is the number of one record among the members of the lineup: its membership probability is followed.
+    It is the same record in all runs on the same data.
     """
-
-    members: Images
-    others: Images
-    sample: int
-    rows: list[dict[str, float]] = field(default_factory=list)
-
-    @classmethod
-    def of(cls, material: Material, candidates: int) -> TrainingCurve:
-        """The record that is followed is the first member of the first class (of CIFAR-10: an airplane).
-
-        It is the same record in all runs on the same data.
-        """
-        members, others = lineup(material, candidates, seed=0)
-        first = (members.labels == members.labels.min()).nonzero()[0].item()
-        return cls(members, others, int(first))
-
-    def __call__(self, done: float, network: nn.Module) -> None:
-        exposed = expose_trained(network, self.members, self.others)
-        loss = -log_probability(exposed.logits, exposed.labels)
-        right = (exposed.logits.argmax(1) == exposed.labels).double()
-        inside = exposed.members
-        self.rows.append(
-            {
-                "done": done,
-                "training accuracy": right[inside].mean().item(),
-                "test accuracy": right[~inside].mean().item(),
-                "validation loss": loss[~inside].mean().item(),
-                "auc": area(-loss[inside], -loss[~inside])[0],
-                "membership probability": membership_probability(exposed)[self.sample].item(),
-            }
-        )
+    members, others = lineup(material, candidates, seed=0)
+    first = (members.labels == members.labels.min()).nonzero()[0].item()
+    return MemorisationTracker(members, others, chosen=[int(first)])
 
 
-def marks(losses: list[float]) -> tuple[int, int | None]:
-    """Numbers of two checkpoints, from the validation losses: early stopping, and the first that is over-fitted.
-
-    Early stopping is at the least loss; over-fitted is the first later one that exceeds it by 5 %, if there is one.
-    """
-    early = losses.index(min(losses))
-    later = (number for number in range(early + 1, len(losses)) if losses[number] > OVERFIT * losses[early])
-    return early, next(later, None)
+def rows_of(checkpoints: list[Checkpoint]) -> list[dict[str, float]]:
+    """The curves of a figure; the last row is the trained classifier."""
+    return [
+        {
+            "done": at.done,
+            "training accuracy": at.train_accuracy,
+            "test accuracy": at.test_accuracy,
+            "validation loss": at.test_loss,
+            "auc": at.auc,
+            "membership probability": at.membership[0],
+        }
+        for at in checkpoints
+    ]
 
 
 def before_overfitting(rows: list[dict[str, float]]) -> dict[str, float]:
     """The last checkpoint that is not over-fitted."""
-    _, overfitted = marks([row["validation loss"] for row in rows])
-    return rows[-1 if overfitted is None else overfitted - 1]
+    over_fit = marks([row["validation loss"] for row in rows]).over_fit
+    return rows[-1 if over_fit is None else over_fit - 1]
 
 
 def riskiest(network: nn.Module, train: Images, others: Images, count: int) -> tuple[Tensor, float]:

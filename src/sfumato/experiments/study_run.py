@@ -15,7 +15,7 @@ from sfumato.errors import SfumatoError
 from sfumato.experiments.cell import Outcome, measured, sentence
 from sfumato.experiments.study_data import Held, Material, Place, load_material
 from sfumato.experiments.study_format import Condition, Kind
-from sfumato.experiments.study_measures import TrainingCurve, measure, riskiest
+from sfumato.experiments.study_measures import measure, riskiest, rows_of, tracker_of
 from sfumato.lab.store import Store, Stored
 from sfumato.learners.dp_sgd import DPSGD
 from sfumato.privacy import Budget, Ledger, PrivateImages
@@ -107,11 +107,11 @@ class StudyRun:
         return {"value": measure(network, material, self.candidates, seed=self.seed)}
 
     def _curve(self, material: Material) -> dict[str, Any]:
-        curve = TrainingCurve.of(material, self.candidates)
-        network = self._train(material.train, curve)
+        tracker = tracker_of(material, self.candidates)
+        network = self._train(material.train, tracker)
         return {
             "value": measure(network, material, self.candidates, seed=self.seed),
-            "rows": curve.rows,
+            "rows": rows_of(tracker.checkpoints),
             "epochs": self.settings.epochs,
         }
 

@@ -7,8 +7,9 @@ from typing import Any
 
 from sfumato.experiments.claims import CLAIMS, Measured, Results, statement
 from sfumato.experiments.study_format import Condition, Study
-from sfumato.experiments.study_measures import before_overfitting, marks, mean_and_error
+from sfumato.experiments.study_measures import before_overfitting, mean_and_error
 from sfumato.judging.harmonic import FORMULAS
+from sfumato.judging.memorisation import marks
 from sfumato.lab.folder import NOTICE
 
 WORDS = {
@@ -81,13 +82,14 @@ def _times(runs: Mapping[int, Measured]) -> dict[str, list[float]]:
     """When the marks are, in epochs; a run that is not over-fitted has none of these."""
     early, overfitted, before = [], [], []
     for run in runs.values():
-        first, second = marks([row["validation loss"] for row in run.rows])
-        early.append(run.epochs * run.rows[first]["done"])
+        found = marks([row["validation loss"] for row in run.rows])
+        if found.early_stop is not None:
+            early.append(run.epochs * run.rows[found.early_stop]["done"])
         before.append(before_overfitting(run.rows)["auc"])
-        if second is not None:
-            overfitted.append(run.epochs * run.rows[second]["done"])
-    found = {"early": early, "before": before}
-    return found | {"overfitted": overfitted} if overfitted else found
+        if found.over_fit is not None:
+            overfitted.append(run.epochs * run.rows[found.over_fit]["done"])
+    times = {"early": early, "before": before, "overfitted": overfitted}
+    return {name: values for name, values in times.items() if values}
 
 
 def markdown(study: Study, made: dict[str, Any]) -> str:
