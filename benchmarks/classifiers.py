@@ -14,18 +14,12 @@ import json
 import math
 import os
 import statistics
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
-from releases import run
-
-
-def commit() -> str:
-    asked = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty"]
-    return subprocess.run(asked, capture_output=True, text=True, check=False).stdout.strip()
+from releases import commit, run
 
 
 def measured(data: str, epsilon: str, options: list[str]) -> dict[str, Any]:

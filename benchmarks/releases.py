@@ -85,6 +85,11 @@ def run(*arguments: str) -> tuple[str, float, float]:
         return output.read(), usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 2**20
 
 
+def commit() -> str:
+    asked = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty"]
+    return subprocess.run(asked, capture_output=True, text=True, check=False).stdout.strip()
+
+
 def measured(file: Path, epsilon: str, network: str | None, students: list[str], arch: str | None) -> dict[str, Any]:
     """One release, judged by these kinds of student, the first three of them with this architecture.
 
@@ -100,7 +105,7 @@ def measured(file: Path, epsilon: str, network: str | None, students: list[str],
             output, _, _ = run("student", release, "--real", str(file), *options, "--seeds", "1", "--json")
             scores[kind] = json.loads(output)["score"]["value"]
         shutil.rmtree(release)
-    return {"seconds": round(seconds), "gigabytes": round(memory, 2), **scores}
+    return {"seconds": round(seconds), "gigabytes": round(memory, 2), **scores, "commit": commit()}
 
 
 def table(results: Path) -> None:

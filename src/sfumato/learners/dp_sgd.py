@@ -30,7 +30,7 @@ IN_ALL = {"resnet18": {"gn"}}  # techniques that an architecture always has
 POSSIBLE = {"resnet18": set(TECHNIQUES) - {"ws"}, "cnn": set(TECHNIQUES) - {"gn", "ws"}}  # all, where not stated
 SMALLEST = {"cnn": 8}  # pixels, the shortest side of images that an architecture takes; one, where not stated
 # Seconds for one image of 32 x 32 pixels on two cores, and one version of it.
-COSTS = {"wrn-10-1-fast": 8e-4, "wrn-16-1": 3e-3, "wrn-16-4": 3e-2, "wrn-40-4": 1e-1, "resnet18": 3e-3, "cnn": 3e-3}
+COSTS = {"wrn-10-1-fast": 1.2e-3, "wrn-16-1": 4e-3, "wrn-16-4": 4e-2, "wrn-40-4": 0.12, "resnet18": 4e-3, "cnn": 4e-3}
 
 _Model = Callable[..., Tensor]
 Callback = Callable[[float, nn.Module], None]  # fraction of training done, and the network in eval mode
