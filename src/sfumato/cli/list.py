@@ -9,7 +9,7 @@ from sfumato.cli._options import Json
 from sfumato.cli._printing import print_json
 
 
-@command("available", example="sfumato list methods", order=14)
+@command("available", example="sfumato list methods", order=16)
 def show(kind: Literal["methods", "learners", "metrics", "attacks", "datasets"], as_json: Json = False) -> None:
     """Show what there is: methods, learners, metrics, attacks or datasets."""
     from sfumato import available

@@ -15,7 +15,7 @@ from sfumato.cli._printing import print_json
 _IMAGES = "A folder of image files in any layout, a zip of them, one image, or a data set as `release` takes it."
 
 
-@command("predict_images", example="sfumato predict faces-model photos/ --out labels.csv", order=16)
+@command("predict_images", example="sfumato predict faces-model photos/ --out labels.csv", order=4)
 def predict(
     model: Annotated[Path, typer.Argument(help="The folder of a released classifier.")],
     images: Annotated[str, typer.Argument(help=_IMAGES)],

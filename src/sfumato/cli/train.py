@@ -77,7 +77,7 @@ def job_of(
 TrainingOptions = Annotated["TrainingJob", Options(job_of)]
 
 
-@command("train_model", "plan_training", example="sfumato train faces/ --epsilon 8 --out faces-model", order=2)
+@command("train_model", "plan_training", example="sfumato train faces/ --epsilon 8 --out faces-model", order=3)
 def train(
     job: TrainingOptions,
     out: NewRelease,
