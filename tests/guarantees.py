@@ -912,8 +912,11 @@ def a_checkpoint_counts_the_draws_of_the_answers_that_it_replaces() -> None:
         ledger.close()
         new = (folder / "ledger").read_bytes()
 
-        resumed = PrivateImages.seal(toy(), Ledger(Budget(1e6, 1e-5), folder / "ledger"), folder=folder)
-        query = resumed.open(mechanism, purpose="x")
+        try:
+            resumed = PrivateImages.seal(toy(), Ledger(Budget(1e6, 1e-5), folder / "ledger"), folder=folder)
+            query = resumed.open(mechanism, purpose="x")
+        except VerificationFailed as refusal:
+            raise AssertionError("ledger and checkpoint of an honest run do not agree on what was drawn") from refusal
         assert query.rounds == 21 + 8  # 32 draws were begun: eleven are lost, eight are left
         rounds, state = query.resumed()
         assert rounds == 21

@@ -107,12 +107,15 @@ def test_a_run_that_is_stopped_in_the_middle_goes_on_from_there(tmp_path: Path) 
     )
     with pytest.raises(KeyboardInterrupt):
         make_release(job, tmp_path / "r", noise=Stopping())
-    assert len(list((tmp_path / "r.lab" / "tape").iterdir())) == 20
+    tape = tmp_path / "r.lab" / "tape"
+    assert len(list(tape.iterdir())) == 1 + 4, "a checkpoint of sixteen rounds, and the answers since"
     assert not list((tmp_path / "r.lab").glob("sealed.*")), "private features were left behind"
     made = make_release(job, tmp_path / "r")
     assert verify(made).ok
-    # sixteen rounds are marked at a time, so twelve were lost with the second block: 20 + 28 answers, and statistics
-    assert len(list((tmp_path / "r.lab" / "tape").iterdir())) == 20 + 28 + 1
+    # sixteen rounds are marked at a time, so twelve were lost with the second block
+    with np.load(tape / "0000.checkpoint") as checkpoint:
+        assert checkpoint["rounds"] == 20 + 28
+    assert len(list(tape.iterdir())) == 1 + 1, "the checkpoint, and the statistics"
 
 
 def test_the_teacher_learns_what_the_classes_are() -> None:

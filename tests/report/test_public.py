@@ -25,7 +25,8 @@ from release.making import CLASSES, OPEN, PUBLIC_NETWORK, edit_certificate, make
 from sfumato.auditing import fixture
 from sfumato.contracts import Reading
 from sfumato.errors import EnvironmentProblem, SfumatoError, UsageError, VerificationFailed
-from sfumato.making import charged_run as run
+from sfumato.making import charged_run
+from sfumato.making import release as making
 from sfumato.making.release import Job, make_release
 from sfumato.privacy import GaussianSum, NoisyChoice, Recording, ShardedAnswers, profile
 from sfumato.release import Certificate, Method, statements, write_release
@@ -364,7 +365,7 @@ def test_neighbouring_data_with_the_same_answers_gives_the_same_page(method: str
 
 
 def test_a_word_about_the_data_that_is_in_no_ledger_shows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    original = run.certify
+    original = making.certify
 
     def talkative(job: Job, *others: Any) -> Certificate:
         certificate = original(job, *others)
@@ -372,7 +373,7 @@ def test_a_word_about_the_data_that_is_in_no_ledger_shows(tmp_path: Path, monkey
             settings = {**certificate.method.hyperparameters, "mean": float(private["x"].mean())}
         return certificate.model_copy(update={"method": Method(name=job.method, hyperparameters=settings)})
 
-    monkeypatch.setattr(run, "certify", talkative)
+    monkeypatch.setattr(making, "certify", talkative)
     data, recording = fixture.records(), Recording()
     first = replayed_page(data, recording.recorder(), "dp-merf", tmp_path / "data")
     neighbour = fixture.neighbours(data)["a white outlier"]
@@ -382,8 +383,9 @@ def test_a_word_about_the_data_that_is_in_no_ledger_shows(tmp_path: Path, monkey
 
 
 def test_a_sentence_about_the_data_is_refused_and_not_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    original = run.assumptions_of
-    monkeypatch.setattr(run, "assumptions_of", lambda *given: [*original(*given), "The images have a mean of 17."])
+    original = charged_run.assumptions_of
+    told = "The images have a mean of 17."
+    monkeypatch.setattr(charged_run, "assumptions_of", lambda *given: [*original(*given), told])
     with pytest.raises(UsageError, match="assumptions from the list of known ones") as refused:
         replayed_page(fixture.records(), Recording().recorder(), "dp-merf", tmp_path / "data")
     assert "17" not in refused.value.message()

@@ -34,6 +34,8 @@ def build_model(architecture: str, shape: Shape, classes: int, settings: dict[st
     try:
         return model_architectures()[architecture](shape, classes, **settings)
     except (TypeError, ValueError, RuntimeError) as error:  # the last from torch, for a layer of no possible size
+        if "allocate memory" in str(error):  # whoever builds a stranger's network has a sentence for that
+            raise
         problem = (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
         raise UsageError(
             f"Expected settings that {architecture} has, for images of shape {shape}: {problem}.",
