@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -22,9 +21,7 @@ HEAVY = ("torch", "scipy", "pyarrow", "numpy", "sklearn", "dp_accounting", "PIL"
 def test_help_has_an_example_and_loads_nothing_heavy(command: tuple[str, ...]) -> None:
     loaded = "import sys, atexit; atexit.register(lambda: print('LOADED', *sys.modules, file=sys.stderr)); "
     asked = [sys.executable, "-c", loaded + COMMAND[-1], *command, "--help"]
-    started = time.monotonic()
     done = subprocess.run(asked, capture_output=True, text=True, check=True)
-    assert time.monotonic() - started < 5, "an import crept in (0.3 s on a machine that is idle)"
     assert "Usage:" in done.stdout
     assert not command or f"sfumato {command[0]}" in done.stdout.split("Example:")[1]
     modules = done.stderr.split("LOADED", 1)[1].split()

@@ -25,7 +25,6 @@ def spent(lab: Path) -> list[dict]:
 def refused_or_valid(outcome: Outcome, stopped: Path, lab: Path) -> None:
     """A refusal, or a release that verifies, states what was charged, and rests on no draw that was not paid."""
     assert "Traceback" not in outcome.err
-    assert outcome.seconds < 10
     if outcome.code:
         assert outcome.code in (2, 4, 5, 6), outcome
         assert 1 <= len(outcome.err.splitlines()) <= 3, outcome.err

@@ -95,7 +95,6 @@ def test_bundle(name: str, stopped: Path, tmp_path: Path) -> None:
     as_json = sfumato("verify", release, "--json")
     assert as_json.code == 6
     assert json.loads(as_json.out)["ok"] is False
-    assert outcome.seconds < 10
 
 
 def test_reader_that_hangs_up(stopped: Path) -> None:
