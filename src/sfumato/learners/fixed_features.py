@@ -1,8 +1,8 @@
 """A linear or two-layer head on fixed features by DP-SGD (Tramer and Boneh 2021): what to use without a GPU.
 
 The features are functions of one image that were not learnt from private data: wavelet scattering, filtered patches, or
-a public network. They are centred by a noisy mean and their strong directions, found on images that are not private,
-are reduced before the first gradient, because in few noisy steps a head learns only along strong directions.
+a public network. Their strong directions, found on images that are not private, are reduced, because in few noisy steps
+a head learns only along strong directions; then they are centred by a noisy mean.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from sfumato.synthesis.scenes import scenes
 from sfumato.values import Classifier, Images, Spec
 
 EXAMPLES = 2_000  # images that are not private, from which strong directions of the features are estimated
+MEAN_BOUND = 2.0  # on the length of whitened features in the question for their mean; the median of the examples is 1
 SMALLEST_PHOTOGRAPH = 16  # pixels; smaller images have no fine structure
 
 
@@ -103,16 +104,17 @@ class FixedFeatures(Learner):
         else:
             image = 1.3e-3 if self.features == "photographs" else 4.5e-4 * spec.pixels / 784
         rows = self.rounds * self.sampling * spec.count
-        return 10 + 0.01 * self.rounds + 1e-5 * rows * (1 + self.hidden / 10) + 2 * image * (spec.count + EXAMPLES)
+        return 10 + 0.01 * self.rounds + 1e-5 * rows * (1 + self.hidden / 10) + image * (spec.count + EXAMPLES)
 
     def fit(self, private: PrivateImages, public: Images | None) -> Classifier:
         spec = private.spec
         mean_question, gradients = private.ledger.calibrate(*self.plan(spec))
         fixed, settings = self._fixed_features(spec)
         seen = WhitenedFeatures(fixed, self._examples(spec, public), level=self.whitening_level, affine=True)
-        seen.mean.copy_(self._mean(private, mean_question, fixed))
-        head = self._untrained_head(math.prod(seen.shape), len(spec.classes))
-        query = private.mapped(lambda image: seen(image[None])[0]).open(gradients)
+        features = private.mapped(lambda image: seen(image[None])[0])  # computed once, for both questions
+        total = features.open(mean_question)(lambda row, label: row.flatten(), l2_bound=MEAN_BOUND)
+        head = self._untrained_head((total / spec.count).float(), len(spec.classes))
+        query = features.open(gradients)
         descend(query, head, lambda _: _cross_entropy, Descent(self.l2_bound, self.rate), what="classifier")
         network = FixedFeatureModel(fixed, len(spec.classes), hidden=self.hidden)
         _write_head(network, head, seen)
@@ -139,29 +141,39 @@ class FixedFeatures(Learner):
         make = scenes if self.features == "photographs" else procedural_images
         return (255 * make(EXAMPLES, spec.shape, draw)).round().to(torch.uint8)
 
-    def _mean(self, private: PrivateImages, question: GaussianSum, fixed: Features) -> Tensor:
-        """The noisy mean of the features, which have unit length."""
-        total = private.open(question)(lambda image, label: fixed(image[None])[0].flatten(), l2_bound=1.0)
-        return (total / private.spec.count).float()
-
-    def _untrained_head(self, width: int, classes: int) -> nn.Sequential:
-        """The first layer is a `LinearHead`, whose weights are zero; before a hidden layer they are drawn."""
-        first = LinearHead(width, self.hidden or classes)
+    def _untrained_head(self, mean: Tensor, classes: int) -> nn.Sequential:
+        """Centred features, then a `LinearHead`, whose weights are zero; before a hidden layer they are drawn."""
+        first = LinearHead(len(mean), self.hidden or classes)
         if not self.hidden:
-            return nn.Sequential(first)
+            return nn.Sequential(_Centred(mean), first)
         draw = torch.Generator().manual_seed(self.seed)
         nn.init.normal_(first.linear.weight, generator=draw)  # features have about unit length
         last = nn.Linear(self.hidden, classes)
         nn.init.zeros_(last.weight)
         nn.init.zeros_(last.bias)
-        return nn.Sequential(first, nn.ReLU(), last)
+        return nn.Sequential(_Centred(mean), first, nn.ReLU(), last)
+
+
+class _Centred(nn.Module):
+    """Features less their mean."""
+
+    mean: Tensor
+
+    def __init__(self, mean: Tensor) -> None:
+        super().__init__()
+        self.register_buffer("mean", mean)
+
+    def forward(self, features: Tensor) -> Tensor:
+        return features.flatten(1) - self.mean
 
 
 def _write_head(network: FixedFeatureModel, head: nn.Sequential, seen: WhitenedFeatures) -> None:
     """Put the head into the classifier, as layers on the features themselves."""
     layers = [layer for layer in network.head.modules() if isinstance(layer, nn.Linear)]
-    weight, bias = seen.in_given_features(cast(LinearHead, head[0]).linear.weight.detach())
-    state = [(weight, bias), *((layer.weight, layer.bias) for layer in head if isinstance(layer, nn.Linear))]
+    centred, first = cast(_Centred, head[0]), cast(LinearHead, head[1]).linear.weight.detach()
+    weight, bias = seen.in_given_features(first)
+    state = [(weight, bias - first[:, :-1] @ centred.mean)]
+    state += [(layer.weight, layer.bias) for layer in head if isinstance(layer, nn.Linear)]
     with torch.no_grad():
         for layer, (weight, bias) in zip(layers, state, strict=True):
             layer.weight.copy_(weight)
