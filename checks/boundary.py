@@ -39,6 +39,7 @@ LOWER = {
     "errors",
     "discovery",
     "values",
+    "standardised_convolution",
     "contracts",
     "progress",
     "privacy",

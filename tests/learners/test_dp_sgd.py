@@ -15,8 +15,8 @@ from torch.nn import functional as F
 from sfumato.errors import UsageError
 from sfumato.learners import dp_sgd
 from sfumato.learners.dp_sgd import DPSGD, TECHNIQUES
-from sfumato.networks.standardised_convolution import StandardisedConv2d
 from sfumato.privacy import Budget, Descent, Ledger, PrivateImages, Recording, SeededNoise, calibrate
+from sfumato.standardised_convolution import StandardisedConv2d
 from sfumato.training.augmentation import Window, versions
 from sfumato.values import Classifier, Spec
 

@@ -10,7 +10,7 @@ from torch.func import functional_call, grad, vmap
 from sfumato.networks.classifiers import build
 from sfumato.networks.private_classifiers import CLASSIFIERS, Norm, PrivateBlock, PrivateWideResNet
 from sfumato.networks.private_cnn import PrivateCNN
-from sfumato.networks.standardised_convolution import StandardisedConv2d
+from sfumato.standardised_convolution import StandardisedConv2d
 
 ALL = (*CLASSIFIERS, "private-cnn")
 QUICK = tuple(arch for arch in ALL if arch != "wrn-40-4-gn")  # more of wrn-16-4-gn

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from sfumato.networks.cifar_resnet import WIDTHS
 from sfumato.networks.models import Shape
 from sfumato.networks.resnet import resnet18
-from sfumato.networks.standardised_convolution import StandardisedConv2d
+from sfumato.standardised_convolution import StandardisedConv2d
 
 Norm = Literal["group", "batch", "none"]
 GROUPS = 16

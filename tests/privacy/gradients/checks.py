@@ -11,6 +11,7 @@ from torch.nn import functional as F
 
 from sfumato.privacy import Budget, GaussianSum, Ledger, PrivateImages, Recording, noisy_gradient
 from sfumato.privacy.gradients import fast_path, layers
+from sfumato.standardised_convolution import StandardisedConv2d
 
 from privacy.gradients.models import (
     BIG,
@@ -97,6 +98,20 @@ def a_ghost_norm_is_never_too_small() -> None:
         assert 1 <= float(layers._ghost(a, g).squared_norms) / true < 1.001, seed
 
 
+def a_standardised_norm_is_never_too_small() -> None:
+    """Where a kernel's gradient lies along what standardisation takes out, so that little is left of it."""
+    for seed in range(200):
+        torch.manual_seed(seed)
+        layer = StandardisedConv2d(24, 8, 3)
+        kernel = layer.standardised(layer.weight.detach())[0].flatten(1)
+        gone = (torch.ones_like(kernel), kernel, torch.ones_like(kernel) - 3 * kernel)[seed % 3]
+        rows = (gone + 10.0 ** -(seed % 7) * torch.randn(gone.shape))[None] * 10.0 ** (seed % 5 - 2)
+        gradient = layers._through_standardisation(layer, rows)["weight"]
+        moved = float(gradient.weighted_sum((1 / gradient.squared_norms.sqrt()).float()).norm())
+        assert moved < 1 + fast_path.SLACK / 2, seed
+        assert seed % 7 > 1 or moved > 0.9, seed  # and not needlessly large
+
+
 def a_wide_gradient_keeps_its_bound() -> None:
     """Layers of millions of weights, and records on which one float32 sum of their squares comes out too small."""
     for name, (layer, shape, loss) in wide_layers().items():
@@ -156,6 +171,7 @@ CHECKS = [
     several_versions_of_a_record_are_one_row,
     one_record_changes_a_fast_path_sum_by_at_most_its_bound,
     a_ghost_norm_is_never_too_small,
+    a_standardised_norm_is_never_too_small,
     a_wide_gradient_keeps_its_bound,
     absent_or_infinite_records_count_as_nothing,
     microbatches_do_not_change_a_fast_path_sum,

@@ -12,6 +12,7 @@ from sfumato.privacy import LATTICE_BITS
 from sfumato.privacy.gradients import fast_path
 from sfumato.privacy.gradients.reference import ModelWeights, reference_rows
 from sfumato.privacy.rows import Rows
+from sfumato.standardised_convolution import StandardisedConv2d
 from sfumato.values import Spec
 
 BIG = 2.0**LATTICE_BITS
@@ -49,19 +50,29 @@ class Sequence(nn.Module):
         return self.head(torch.tanh(self.mix(self.norm(self.embed(x[:, 0])))).mean(1))
 
 
-class Standardised(nn.Conv2d):
-    """A convolution whose weight is derived from its parameters, one of which a usual one does not have."""
+def standardised(inputs: int, outputs: int) -> StandardisedConv2d:
+    layer = StandardisedConv2d(inputs, outputs, 3)
+    with torch.no_grad():  # gains that differ, and weights that are far from their standardised ones
+        layer.gain.copy_(torch.linspace(0.5, 3, outputs))
+        layer.weight.mul_(torch.linspace(0.5, 2, outputs)[:, None, None, None]).add_(0.3)
+    return layer
 
-    def __init__(self, *sizes: int) -> None:
-        super().__init__(*sizes)
-        self.gain = nn.Parameter(torch.linspace(0.5, 3, sizes[1]))
 
-    def derived_weight(self, weight: Tensor, gain: Tensor) -> Tensor:
-        variance, mean = torch.var_mean(weight, (1, 2, 3), correction=0, keepdim=True)
-        return gain[:, None, None, None] * (weight - mean) / (9 * variance + 1e-4).sqrt()
+class LowRank(nn.Module):
+    """LoRA (Hu et al. 2022): a frozen network of any layers, whose linear map gets a trained product of two thin ones."""
 
-    def forward(self, input: Tensor) -> Tensor:  # noqa: A002 (torch's name)
-        return self._conv_forward(input, self.derived_weight(self.weight, self.gain), self.bias)
+    def __init__(self) -> None:
+        super().__init__()
+        self.frozen = nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.Tanh(), nn.Flatten()).eval()
+        self.map = nn.Linear(144, 24)
+        for parameter in (*self.frozen.parameters(), *self.map.parameters()):
+            parameter.requires_grad_(False)
+        self.down, self.up = nn.Linear(144, 2, bias=False), nn.Linear(2, 24, bias=False)
+        self.head = nn.Linear(24, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        features = self.frozen(x)
+        return self.head(torch.tanh(self.map(features) + 0.5 * self.up(self.down(features))))
 
 
 class Twice(nn.Module):
@@ -114,7 +125,7 @@ def models() -> dict[str, tuple[nn.Module, tuple[int, int, int]]]:
     odd = nn.Conv2d(2, 5, (3, 2), dilation=(1, 2), padding="same", padding_mode="circular")
     partly = nn.Sequential(nn.Conv2d(1, 4, 3), nn.Tanh(), nn.Flatten(), nn.Linear(144, 3))
     partly[0].weight.requires_grad_(False)
-    standardised = (Standardised(8, 64, 3), nn.Tanh(), nn.Flatten(), nn.Linear(1024, 3))
+    standardising = (standardised(1, 8), nn.Tanh(), standardised(8, 64), nn.Tanh(), nn.Flatten(), nn.Linear(1024, 3))
     scaled = nn.Sequential(nn.Conv2d(1, 4, 3), nn.GroupNorm(2, 4), nn.Tanh(), nn.Flatten(), nn.Linear(144, 3))
     for norm in (scaled[1],):
         nn.init.normal_(norm.weight), nn.init.normal_(norm.bias)
@@ -130,7 +141,8 @@ def models() -> dict[str, tuple[nn.Module, tuple[int, int, int]]]:
         "sequence": (Sequence(), (1, 8, 8)),
         "partly frozen": (partly, (1, 8, 8)),
         "scaled": (scaled, (1, 8, 8)),
-        "standardised": (nn.Sequential(Standardised(1, 8, 3), nn.Tanh(), *standardised), (1, 8, 8)),
+        "standardised": (nn.Sequential(*standardising), (1, 8, 8)),
+        "low rank": (LowRank(), (1, 8, 8)),
         "twice": (Twice(), (1, 8, 8)),
         "embedded": (Embedded(), (1, 8, 8)),
     }
@@ -159,7 +171,7 @@ def chosen_by_the_record() -> dict[str, tuple[nn.Module, tuple[int, int, int], L
     return {
         "called twice": (nn.Linear(48, 48), (1, 8, 96), twice),
         "a table": (nn.Embedding(2, 48), (1, 8, 96), from_a_table),
-        "standardised": (Standardised(1, 16, 3), (2, 8, 8), pixels),
+        "standardised": (standardised(1, 16), (2, 8, 8), pixels),
         "vector": (nn.Linear(48, 48), (1, 1, 96), tokens),
         "few tokens": (nn.Linear(48, 48), (1, 8, 96), tokens),
         "many tokens": (nn.Linear(48, 48, bias=False), (1, 40, 96), tokens),

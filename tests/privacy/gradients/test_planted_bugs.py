@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from sfumato.privacy.gradients import fast_path, layers
+from sfumato.standardised_convolution import StandardisedConv2d
 
 from privacy.gradients import checks
 from privacy.gradients.models import (
@@ -36,15 +37,14 @@ def norms_omit_further_calls(m: pytest.MonkeyPatch) -> None:
     m.setattr(fast_path, "parameter_gradients", of_the_first_call)
 
 
-def norms_before_the_derivation(m: pytest.MonkeyPatch) -> None:
-    original = layers._through_derivation
+def norms_before_the_standardisation(m: pytest.MonkeyPatch) -> None:
+    original = layers._through_standardisation
 
-    def earlier(layer: nn.Conv2d, kernels: Tensor, trained: set[str]) -> Any:
-        norms = layers._made(kernels).squared_norms / len(trained)
-        after = original(layer, kernels, trained)
-        return {k: layers.ParameterGradients(norms, v.weighted_sum) for k, v in after.items()}
+    def earlier(layer: StandardisedConv2d, rows: Tensor) -> Any:
+        norms = layers._made(rows).squared_norms / 2
+        return {k: layers.ParameterGradients(norms, v.weighted_sum) for k, v in original(layer, rows).items()}
 
-    m.setattr(layers, "_through_derivation", earlier)
+    m.setattr(layers, "_through_standardisation", earlier)
 
 
 def a_table_counts_each_row_apart(m: pytest.MonkeyPatch) -> None:
@@ -70,7 +70,7 @@ def norms_are_halved(m: pytest.MonkeyPatch) -> None:
     )
 
 
-def ghost_norms_without_their_margin(m: pytest.MonkeyPatch) -> None:
+def norms_without_their_margin(m: pytest.MonkeyPatch) -> None:
     m.setattr(layers, "FLOAT32_UNIT", 0.0)
 
 
@@ -134,11 +134,12 @@ MUTANTS = [
     (norms_omit_the_bias, checks.one_record_changes_a_fast_path_sum_by_at_most_its_bound),
     (norms_omit_convolutions, checks.one_record_changes_a_fast_path_sum_by_at_most_its_bound),
     (norms_omit_further_calls, checks.one_record_changes_a_fast_path_sum_by_at_most_its_bound),
-    (norms_before_the_derivation, checks.one_record_changes_a_fast_path_sum_by_at_most_its_bound),
+    (norms_before_the_standardisation, checks.one_record_changes_a_fast_path_sum_by_at_most_its_bound),
     (a_table_counts_each_row_apart, checks.one_record_changes_a_fast_path_sum_by_at_most_its_bound),
     (only_one_version_is_looked_at, checks.several_versions_of_a_record_are_one_row),
     (norms_are_halved, checks.one_record_changes_a_fast_path_sum_by_at_most_its_bound),
-    (ghost_norms_without_their_margin, checks.a_ghost_norm_is_never_too_small),
+    (norms_without_their_margin, checks.a_ghost_norm_is_never_too_small),
+    (norms_without_their_margin, checks.a_standardised_norm_is_never_too_small),
     (float32_norms, checks.a_wide_gradient_keeps_its_bound),
     (squares_may_underflow, checks.one_record_changes_a_fast_path_sum_by_at_most_its_bound),
     (biases_are_summed_unclipped, checks.one_record_changes_a_fast_path_sum_by_at_most_its_bound),

@@ -17,13 +17,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import cast
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from sfumato.privacy.rows import row_norms
+from sfumato.standardised_convolution import StandardisedConv2d
 
 FLOAT32_UNIT = 2.0**-23  # twice float32's rounding error; a product of n terms errs by n / 2 of these, and the product
 # of two such products by the sum of both
@@ -55,9 +55,9 @@ def parameter_gradients(
     # Further calls are further positions: a parameter's gradient is the sum over all of them.
     a, g = (torch.cat(part, dim=1) if len(part) > 1 else part[0] for part in zip(*calls, strict=True))
     found: dict[str, ParameterGradients] = {}
+    if isinstance(layer, StandardisedConv2d):
+        found = _standardised(layer, a, g, trained - {"bias"})
     if isinstance(layer, nn.Conv2d):
-        of_weight = _kernels_of(layer, a, g) if has_derived_weight(layer) else None
-        found = _through_derivation(layer, of_weight, trained - {"bias"}) if of_weight is not None else {}
         bias_dimensions: tuple[int, ...] = (1, 3, 4)  # what a bias's gradient is summed over
     else:
         bias_dimensions = (1, 3) if isinstance(layer, nn.GroupNorm) else (1,)
@@ -93,23 +93,6 @@ def _of_weight(layer: nn.Module, a: Tensor, g: Tensor) -> ParameterGradients:
     return _matrix(a, g)
 
 
-def has_derived_weight(layer: nn.Module) -> bool:
-    """Whether the layer convolves with a function of its parameters, `derived_weight(**parameters)`."""
-    return isinstance(layer, nn.Conv2d) and callable(getattr(layer, "derived_weight", None))
-
-
-def _through_derivation(layer: nn.Conv2d, kernels: Tensor, trained: set[str]) -> dict[str, ParameterGradients]:
-    """From gradients of the derived weight (records, ...) those of the parameters that it is derived from.
-
-    The derivation is the same for all records, so it is differentiated once, and applied to each record's gradient.
-    """
-    parameters = {name: parameter.detach() for name, parameter in layer.named_parameters() if name != "bias"}
-    derive = cast(Callable[..., Tensor], layer.derived_weight)
-    back = torch.func.vjp(lambda given: derive(**given), parameters)[1]
-    (rows,) = torch.func.vmap(back)(kernels)
-    return {name: _made(rows[name]) for name in trained}
-
-
 def probed_output(layer: nn.Module, given: Tensor, probe: Tensor) -> tuple[Tensor, Tensor]:
     """What the layer's parameters see, and its output plus a probe of zeros, whose gradient is the output's."""
     if isinstance(layer, nn.GroupNorm):
@@ -132,7 +115,7 @@ def supports(layer: nn.Module) -> bool:
         return False
     if layer._forward_hooks or layer._forward_pre_hooks or "forward" in vars(layer):
         return False
-    if isinstance(layer, nn.Conv2d) and has_derived_weight(layer):
+    if type(layer) is StandardisedConv2d:
         return layer.groups == 1
     if type(layer) is nn.Embedding:
         return layer.max_norm is None and layer.padding_idx is None and not layer.scale_grad_by_freq
@@ -217,15 +200,44 @@ def _convolution(layer: nn.Conv2d, a: Tensor, g: Tensor) -> ParameterGradients:
     return _made(_kernels_by_patches(layer, a, g, border, positions * width), channels_first)
 
 
-def _kernels_of(layer: nn.Conv2d, a: Tensor, g: Tensor) -> Tensor:
-    """Each record's gradient of the weight that is convolved with: (records, out, in, height, width)."""
+def _standardised(layer: StandardisedConv2d, a: Tensor, g: Tensor, trained: set[str]) -> dict[str, ParameterGradients]:
+    """Gradients of the weights and of the gain, from those of the kernel that is derived from them."""
     a, border = _padded(layer, a)
     if layer.out_channels < MANY_CHANNELS and a.is_contiguous() and g.is_contiguous():
-        return _kernels_by_grouped_convolution(layer, a, g, border)
-    width = math.prod(layer.kernel_size) * layer.in_channels
-    positions = math.prod((a.shape[1], *g.shape[3:]))
-    made = _kernels_by_patches(layer, a, g, border, positions * width)
-    return made.reshape(*made.shape[:2], *layer.kernel_size, layer.in_channels).permute(0, 1, 4, 2, 3)
+        rows = _kernels_by_grouped_convolution(layer, a, g, border)
+    else:
+        patch_values = math.prod((a.shape[1], *g.shape[3:], *layer.kernel_size, layer.in_channels))
+        rows = _kernels_by_patches(layer, a, g, border, patch_values)
+        rows = rows.reshape(*rows.shape[:2], -1, layer.in_channels).transpose(2, 3)
+    found = _through_standardisation(layer, rows.flatten(2))
+    return {name: found[name] for name in trained}
+
+
+def _through_standardisation(layer: StandardisedConv2d, rows: Tensor) -> dict[str, ParameterGradients]:
+    """From each record's gradient of the kernel, (records, out, fan-in): those of the weights and of the gain.
+
+    The derivation is linear in the kernel's gradient and the same for all records, so norms follow from three sums for
+    each record and output channel, and the weighted sum is derived once, after it was added up.
+    """
+    channels, fan_in = rows.shape[1:]
+    standardised, scale = layer.standardised(layer.weight.detach().double())
+    kernel = standardised.flatten(1)
+    factor = layer.gain.detach().double() * scale.flatten()
+    directions = torch.stack([torch.ones_like(kernel), kernel], dim=2).float()
+    along = torch.bmm(rows.transpose(0, 1), directions).transpose(0, 1).double()  # (records, out, 2)
+    squares = _squares_by_position(rows)
+    # |g - mean(g) - <g, k> k|^2 where k has mean zero; every rounding error above is at most the share that is added
+    left = squares - along[..., 0].square() / fan_in - along[..., 1].square() * (2 - kernel.square().sum(1))
+    left = left.clamp_min(0) + FLOAT32_UNIT * (2 * fan_in + 8) * squares
+    squared_norms = (factor.square() * left).sum(1) + FLOOR * channels * fan_in
+    of_kernel = _made(rows)
+
+    def weighted_sum(weights: Tensor) -> Tensor:
+        total = of_kernel.weighted_sum(weights).reshape(channels, fan_in)
+        centred = total - total.mean(1, keepdim=True) - (total * kernel).sum(1, keepdim=True) * kernel
+        return (factor[:, None] * centred).flatten()
+
+    return {"weight": ParameterGradients(squared_norms, weighted_sum), "gain": _made(along[..., 1].float())}
 
 
 def _kernels_by_grouped_convolution(layer: nn.Conv2d, a: Tensor, g: Tensor, border: tuple[int, int]) -> Tensor:

@@ -1,4 +1,7 @@
-"""Convolution with standardised weights: Qiao et al. (2019), scaled by fan-in and with a gain, as De et al. (2022)."""
+"""Convolution with standardised weights: Qiao et al. (2019), scaled by fan-in and with a gain, as De et al. (2022).
+
+Architectures are built with it, and DP-SGD has a rule for its gradients, so it belongs to neither's room.
+"""
 
 from __future__ import annotations
 
@@ -42,12 +45,20 @@ class StandardisedConv2d(nn.Conv2d):
         """How many weights an output channel has."""
         return self.weight[0].numel()
 
-    def derived_weight(self, weight: Tensor, gain: Tensor) -> Tensor:
-        """The kernel in use, as a function of parameters alone: DP-SGD differentiates it once for all records."""
+    def kernel(self, weight: Tensor, gain: Tensor) -> Tensor:
+        """The kernel in use, as a function of the parameters alone."""
+        standardised, _ = self.standardised(weight)
+        return standardised * gain.reshape(-1, 1, 1, 1)
+
+    def standardised(self, weight: Tensor) -> tuple[Tensor, Tensor]:
+        """The weights of each output channel, centred and divided by their norm, and one over that norm.
+
+        Guarantee: for a gradient g of the kernel, the gradient of the gain is <g, k>, and that of the weights is
+        gain * scale * (g - mean(g) - <g, k> k), in each output channel, where k and scale are what is returned here.
+        """
         variance, mean = torch.var_mean(weight, (1, 2, 3), correction=0, keepdim=True)
-        scale = gain.reshape(-1, 1, 1, 1) * torch.rsqrt(variance * self.fan_in + EPSILON)
-        kernel: Tensor = (weight - mean) * scale
-        return kernel
+        scale = torch.rsqrt(variance * self.fan_in + EPSILON)
+        return (weight - mean) * scale, scale
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002 (torch's name)
-        return cast(Tensor, self._conv_forward(input, self.derived_weight(self.weight, self.gain), self.bias))
+        return cast(Tensor, self._conv_forward(input, self.kernel(self.weight, self.gain), self.bias))

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
-from sfumato.networks.standardised_convolution import EPSILON, StandardisedConv2d
+from sfumato.standardised_convolution import EPSILON, StandardisedConv2d
 
 
 def layer_and_images(**options: int) -> tuple[StandardisedConv2d, Tensor]:
@@ -22,7 +22,7 @@ def layer_and_images(**options: int) -> tuple[StandardisedConv2d, Tensor]:
 
 def test_weights_are_as_in_the_formula() -> None:
     layer, images = layer_and_images()
-    kernel = layer.derived_weight(layer.weight, layer.gain)
+    kernel = layer.kernel(layer.weight, layer.gain)
     for channel in range(6):
         v = layer.weight[channel].flatten()
         centred = v - sum(v) / 36
@@ -34,7 +34,7 @@ def test_weights_are_as_in_the_formula() -> None:
 
 def test_each_channel_is_centred_and_as_long_as_its_gain() -> None:
     layer, _ = layer_and_images()
-    kernel = layer.derived_weight(layer.weight, layer.gain).flatten(1)
+    kernel = layer.kernel(layer.weight, layer.gain).flatten(1)
     torch.testing.assert_close(kernel.sum(1), torch.zeros(6).double(), atol=1e-12, rtol=0)
     torch.testing.assert_close(kernel.norm(dim=1), layer.gain.abs(), atol=0, rtol=1e-3)
 
@@ -81,7 +81,7 @@ def test_equal_weights_give_zero_and_finite_gradients() -> None:
     with torch.no_grad():
         layer.weight.fill_(0.3)
     layer(images).sum().backward()
-    assert layer.derived_weight(layer.weight, layer.gain).abs().max() < 1e-10
+    assert layer.kernel(layer.weight, layer.gain).abs().max() < 1e-10
     assert all(p.grad.isfinite().all() for p in layer.parameters())
 
 
@@ -92,7 +92,7 @@ def test_stride_groups_and_no_bias() -> None:
     assert layer.fan_in == 2 * 9
     images = torch.rand(2, 4, 9, 9)
     torch.testing.assert_close(
-        layer(images), nn.functional.conv2d(images, layer.derived_weight(layer.weight, layer.gain), stride=2, groups=2)
+        layer(images), nn.functional.conv2d(images, layer.kernel(layer.weight, layer.gain), stride=2, groups=2)
     )
 
 
@@ -119,7 +119,7 @@ def test_gradients_under_vmap_are_those_of_single_images() -> None:
 def test_gradients_of_the_kernel_in_use_can_be_carried_to_the_weights_once_for_all_images() -> None:
     """What the fast path of DP-SGD needs: the step from kernel to weights is linear and the same for all images."""
     layer, images = layer_and_images()
-    kernel = layer.derived_weight(layer.weight, layer.gain)
+    kernel = layer.kernel(layer.weight, layer.gain)
     of_kernel = sum(
         torch.autograd.grad(nn.functional.conv2d(image[None], kernel, padding=1).square().sum(), kernel)[0]
         for image in images
