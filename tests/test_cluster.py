@@ -30,7 +30,6 @@ with Cluster(workers=1) as cluster:
 """
 
 
-@pytest.mark.slow
 def test_a_local_cluster_listens_on_loopback_alone(tmp_path: Path) -> None:
     needs_proc()
     clean = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}

@@ -3,6 +3,9 @@
 A budget is in units of a fixed computation that is timed in the same process: one unit takes about a second on a
 laptop-class core. What exceeds it is printed and fails nothing: beside other work processor time varies twofold, and no
 test may fail by chance.
+
+`slow.txt` names the tests of more than two seconds, which `make test` leaves out and `make test-all` has. Nobody keeps
+it by hand: `.venv/bin/python -m pytest -n 2 --write-slow` runs all tests and writes it again.
 """
 
 from __future__ import annotations
@@ -10,14 +13,17 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Generator
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+LISTED = Path(__file__).with_name("slow.txt")
+SLOW_FROM = 2.0  # seconds
 BUDGET = 10.0  # units for all conformance tests of one method or learner
 CONFORMANCE = {f"tests/conformance/test_{kind}.py::": kind for kind in ("methods", "learners")}
-SLOW = (  # by `make test-all` alone
+BESIDE_THE_BUDGET = (  # they take long by what they are
     "test_it_takes_colour_images",
     "test_record_and_replay_on_every_neighbour",
     "test_data_in_several_processes_gives_the_same_model",
@@ -39,6 +45,17 @@ def measured_unit() -> float:
     for _ in range(4_900):
         matrix = torch.tanh(matrix @ matrix)
     return 10 * (time.process_time() - started)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--write-slow", action="store_true", help="write tests/slow.txt again, by what this run took")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    listed = set(LISTED.read_text("utf-8").splitlines())
+    for item in items:
+        if item.nodeid in listed:
+            item.add_marker("slow")
 
 
 @pytest.hookimpl(wrapper=True)
@@ -81,7 +98,7 @@ def conformance(times: dict[str, tuple[float, float | None]], suite: str, names:
     """Units that the conformance of each method or learner took, in its suite."""
     spent = dict.fromkeys(names, 0.0)
     for nodeid, (seconds, unit) in times.items():
-        if nodeid.startswith(suite) and unit and not any(name in nodeid for name in SLOW):
+        if nodeid.startswith(suite) and unit and not any(name in nodeid for name in BESIDE_THE_BUDGET):
             parameters = nodeid.partition("[")[2]
             owner = max((m for m in names if m in parameters), key=len, default=None)
             if owner is not None:
@@ -106,5 +123,8 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
     terminalreporter.section(f"processor time: {total / 60:.1f} minutes; the ten slowest tests")
     for nodeid, (seconds, _) in slowest:
         terminalreporter.write_line(f"{seconds:6.1f} s  {nodeid}")
+    if terminalreporter.config.getoption("--write-slow"):
+        slow = sorted(nodeid for nodeid, (seconds, _) in times.items() if seconds > SLOW_FROM)
+        LISTED.write_text("".join(f"{nodeid}\n" for nodeid in slow), "utf-8")
     for line in over_budget(terminalreporter):
         terminalreporter.write_line(f"conformance over budget: {line}", red=True)

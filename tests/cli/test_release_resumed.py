@@ -222,12 +222,10 @@ def first_mark(stopped: Path) -> int:
     return len(b"".join((stopped / "r.lab" / "ledger.jsonl").read_bytes().splitlines(keepends=True)[:FIRST_MARK]))
 
 
-@pytest.mark.slow
 def test_ledger_truncated_at_every_50th_byte_before_the_marks(stopped: Path, tmp_path: Path) -> None:
     truncated(stopped, tmp_path, range(0, first_mark(stopped), 50))
 
 
-@pytest.mark.slow
 def test_ledger_truncated_at_every_50th_byte_of_the_marks(stopped: Path, tmp_path: Path) -> None:
     truncated(stopped, tmp_path, range(first_mark(stopped), (stopped / "r.lab" / "ledger.jsonl").stat().st_size, 50))
 

@@ -167,7 +167,6 @@ def test_the_conformance_suite_holds_it(kind: str, suite: str, least: int, tmp_p
     assert done.stdout.count(f"[{name}] PASSED") >= least, done.stdout
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "suite", "change"),
     [

@@ -91,7 +91,6 @@ def test_a_trained_model_verifies_costs_what_was_planned_and_reads_back(name: st
     assert logits.isfinite().all()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("images", [lambda: shapes(channels=3), photographs], ids=["small", "photographs"])
 @pytest.mark.parametrize("name", LEARNERS)
 def test_it_takes_colour_images(name: str, images: Callable[[], Records], tmp_path: Path) -> None:
@@ -151,7 +150,6 @@ def test_record_and_replay_on_neighbours(name: str, tmp_path: Path) -> None:
     assert replay_problems(name, tmp_path, ("a white outlier", "the only one of its class", SEVERAL)) == []
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", LEARNERS)
 def test_record_and_replay_on_every_neighbour(name: str, tmp_path: Path) -> None:
     assert replay_problems(name, tmp_path, list(neighbours(*shapes()))) == []
@@ -179,7 +177,6 @@ def test_replay_notices_a_leaky_learner(leak: str, tmp_path: Path, monkeypatch: 
     assert replay_problems(contracts.DEFAULT_LEARNER, tmp_path, kinds)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", LEARNERS)
 def test_data_in_several_processes_gives_the_same_model(name: str, tmp_path: Path) -> None:
     """Up to rounding: the fast path adds in float, in another order where records are in shards."""

@@ -85,7 +85,6 @@ def test_a_release_verifies_costs_what_was_planned_and_can_be_resampled(name: st
     assert verdict.ok, verdict.text()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", METHODS)
 def test_it_takes_colour_images(name: str, tmp_path: Path) -> None:
     verdict = verify(make_release(job(tmp_path, name, *shapes(channels=3)), tmp_path / "r"))
@@ -171,7 +170,6 @@ def test_record_and_replay_with_a_teacher_that_sees_through_a_public_network(
     assert (tmp_path / "recorded" / "network").is_dir()
 
 
-@pytest.mark.slow
 def test_record_and_replay_with_class_images_that_are_found_by_what_a_network_sees(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -186,7 +184,6 @@ def test_record_and_replay_with_class_images_that_are_found_by_what_a_network_se
     assert replay_problems("sfumato", tmp_path, kinds, images=photographs, settings=settings) == []
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", METHODS)
 def test_record_and_replay_on_every_neighbour(name: str, tmp_path: Path) -> None:
     assert replay_problems(name, tmp_path, list(neighbours(*shapes()))) == []

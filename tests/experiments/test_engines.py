@@ -61,7 +61,6 @@ def test_a_problem_of_one_cell_is_a_sentence_and_stops_no_other(tmp_path: Path) 
     assert "Expected steps" in outcomes[2].problem
 
 
-@pytest.mark.slow
 def test_workers_share_the_work(tmp_path: Path) -> None:
     jobs = cells(4)
     outcomes = list(engine_of("local", workers=2)(tmp_path, jobs))
@@ -75,7 +74,6 @@ def children() -> list[int]:
     return [int(pid) for pid in listed if b"spawn_main" in Path(f"/proc/{pid}/cmdline").read_bytes()]
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="needs /proc to find its workers")
 def test_a_killed_worker_costs_a_new_attempt_and_nothing_else(tmp_path: Path) -> None:
     jobs = cells(4, steps="400")
@@ -104,7 +102,6 @@ def test_wrong_engines_are_refused(tmp_path: Path) -> None:
         list(engine_of("local", workers=0)(tmp_path, cells(1)))
 
 
-@pytest.mark.slow
 def test_a_cluster_fills_the_store_though_a_node_dies_in_the_middle(two_nodes: Any, tmp_path: Path) -> None:
     jobs = cells(6, steps="200")
     outcomes = []

@@ -40,7 +40,6 @@ def finished(store: Path) -> dict[Path, bytes]:
     return {file: file.read_bytes() for file in files if file.is_file()}
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "killpg"), reason="needs groups of processes")
 def test_finished_cells_outlive_driver_and_workers(tmp_path: Path) -> None:
     recipe, store = tmp_path / "small.toml", tmp_path / "runs"

@@ -244,7 +244,6 @@ def test_training_without_privacy_is_the_same_in_another_store(done: StudyExperi
     assert again.results()[condition] == done.results()[condition]
 
 
-@pytest.mark.slow
 def test_two_workers_fill_the_same_store(done: StudyExperiment, tmp_path: Path) -> None:
     path = done.store.folder.parent / "tiny.toml"
     again = StudyExperiment.of(path, out=tmp_path / "out", folder=done.shelf.folder)

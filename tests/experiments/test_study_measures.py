@@ -157,7 +157,6 @@ def test_more_data_bias_gives_a_larger_model_bias(archive: Path) -> None:
     assert found["cifar10s-75"] + 0.03 < found["cifar10s-95"], found
 
 
-@pytest.mark.slow
 def test_a_network_that_remembers_is_found_out_and_a_private_one_is_not() -> None:
     """Labels are drawn at random, so that whatever is right about a training record was remembered."""
     draw = torch.Generator().manual_seed(0)

@@ -62,7 +62,6 @@ def asked(made: Experiment) -> list[tuple[str, str]]:
     return sorted((entry["data"], entry["settings"]["steps"]) for entry in inputs)
 
 
-@pytest.mark.slow
 def test_on_public_data_the_private_data_is_asked_with_the_chosen_setting_alone(tmp_path: Path, shelf: Path) -> None:
     made = experiment(tmp_path, shelf, '[tuning]\non = "public"\ndata = "theirs"')
     table = made.run()

@@ -252,7 +252,6 @@ def short_schedules(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Schedule, "short", lambda arch, **changes: whole(arch, **changes | {"images_seen": 2_000}))
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("short_schedules")
 def test_every_listed_attack_can_be_run_by_name(small: tuple[Path, str]) -> None:
     """A private release gives no attack anything, whether it attacks the images or a classifier trained on them."""

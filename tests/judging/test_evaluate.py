@@ -41,7 +41,6 @@ def release(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_release(tmp_path_factory.mktemp("judged") / "r", some, make_certificate(some))
 
 
-@pytest.mark.slow
 def test_the_same_release_gets_the_same_scores_twice(release: Path) -> None:
     first, second = (evaluate_release(release, "digits", metrics=CHEAP) for _ in range(2))
     assert len(first) == len(CHEAP)

@@ -35,7 +35,6 @@ def check(result: dict) -> None:
     assert result["leftovers"] == [], result
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("method", "count"), [("dp-merf", 20), ("dp-imgsyn", 12), ("dp-sgd", 12)])
 def test_random_instants(method: str, count: int, tmp_path: Path) -> None:
     results = drive(tmp_path, method, "random", count)
@@ -44,7 +43,6 @@ def test_random_instants(method: str, count: int, tmp_path: Path) -> None:
         check(result)
 
 
-@pytest.mark.slow
 def test_durable_writes_of_a_sampled_method(tmp_path: Path) -> None:
     """In the middle of its rounds, so that those on the tape are recalled, a block is lost and the others are drawn."""
     results = drive(tmp_path, "dp-imgsyn", "fsync", 7)
@@ -55,7 +53,6 @@ def test_durable_writes_of_a_sampled_method(tmp_path: Path) -> None:
     assert any(r["draws"] == 32 for r in results)
 
 
-@pytest.mark.slow
 def test_every_durable_write(tmp_path: Path) -> None:
     results = drive(tmp_path, "dp-merf", "fsync", 1)
     assert len(results) > 40
@@ -64,7 +61,6 @@ def test_every_durable_write(tmp_path: Path) -> None:
     assert any(r["draws"] == 8 for r in results)
 
 
-@pytest.mark.slow
 def test_durable_writes_of_a_training(tmp_path: Path) -> None:
     """A checkpoint takes the place of answers: it goes on from there, and no noise is drawn again."""
     results = drive(tmp_path, "dp-sgd", "fsync", 9)

@@ -75,7 +75,6 @@ def test_shards_give_the_release_of_one_file(one_file: Job, sharded: Job, tmp_pa
     assert torch.equal(read_release(again).images.pixels, read_release(together).images.pixels)
 
 
-@pytest.mark.slow
 def test_a_cluster_gives_the_release_of_one_file(
     lasting_nodes: Any, one_file: Job, sharded: Job, tmp_path: Path
 ) -> None:

@@ -207,7 +207,6 @@ def test_noise_needs_no_public_images_and_refuses_them() -> None:
     assert replace(method, start="gaussian").public_images == "unused"
 
 
-@pytest.mark.slow
 def test_alignment_turns_noise_into_something_to_learn_from() -> None:
     """The paper's jump (Table 9: 30 to 91 % on MNIST), on the embedded digits, judged on training digits."""
     real = data.load("digits")

@@ -63,7 +63,6 @@ def test_the_file_is_small_and_says_what_it_is_made_of() -> None:
         assert "No real image" in held.metadata()["note"]
 
 
-@pytest.mark.slow
 def test_the_script_makes_such_filters() -> None:
     """Rounding on another machine may choose other patches, so that only what they have in common is compared."""
     made, held = load(runpy.run_path(str(SCRIPT))["made"]()), load_file(FILE)

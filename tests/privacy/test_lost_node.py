@@ -37,7 +37,6 @@ def asked(records: Any) -> torch.Tensor:
     return private.open(mechanism, purpose="slow sum", microbatch=16)(slow, l2_bound=4.0)
 
 
-@pytest.mark.slow
 def test_a_lost_node_is_not_missed_in_a_sum(two_nodes: Any) -> None:
     source = halves()
     crew = RayCrew([functools.partial(shard, source, start) for start in range(0, 300, 25)])

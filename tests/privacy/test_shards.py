@@ -128,7 +128,6 @@ def test_shards_must_be_alike() -> None:
         spec_of_shards([])
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("sampling", "mapped"), [(1.0, False), (0.5, True)])
 def test_a_cluster_answers_bit_by_bit_as_one_machine_with_one_draw_of_noise(
     lasting_nodes: Any, sampling: float, mapped: bool

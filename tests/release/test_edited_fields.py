@@ -207,9 +207,7 @@ def _put(at: Any, key: Any, value: Any) -> None:
     at[key] = value
 
 
-@pytest.mark.parametrize(
-    "section", [pytest.param(s, marks=pytest.mark.slow) if s == "mechanisms" else s for s in SECTIONS]
-)
+@pytest.mark.parametrize("section", SECTIONS)
 def test_an_edit_of_any_field_fails_or_changes_nothing_that_is_shown(section: str, original: Path, mine: Path) -> None:
     values = json.loads((original / layout.CERTIFICATE).read_text("utf-8"))
     assert set(values) == set(SECTIONS)

@@ -374,7 +374,6 @@ def test_any_range_can_be_drawn(values: tuple[float, ...]) -> None:
         assert "inf" not in svg
 
 
-@pytest.mark.slow
 def test_a_thousand_cells_have_all_their_pages(tmp_path: Path) -> None:
     cells = fabricate(tmp_path / "runs", settings=[{"steps": str(number)} for number in range(112)], repeats=1)
     assert len(cells) == 1008

@@ -179,7 +179,6 @@ def test_choices_are_a_table(site: Path, opened: Opened) -> None:
         assert section.get_by_text("Nothing was tuned.").is_visible()
 
 
-@pytest.mark.slow
 def test_a_thousand_rows_sort_and_filter(opened: Opened, tmp_path: Path) -> None:
     fabricate(tmp_path / "runs", settings=[{"steps": str(number)} for number in range(112)], repeats=1)
     with opened(write_site(tmp_path / "runs", tmp_path / "site")) as page:

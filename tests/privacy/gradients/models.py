@@ -59,7 +59,7 @@ def standardised(inputs: int, outputs: int) -> StandardisedConv2d:
 
 
 class LowRank(nn.Module):
-    """LoRA (Hu et al. 2022): a frozen network of any layers, whose linear map gets a trained product of two thin ones."""
+    """LoRA (Hu et al. 2022): a frozen network whose linear map gets a trained product of two thin ones."""
 
     def __init__(self) -> None:
         super().__init__()
