@@ -50,12 +50,14 @@ LOWER = {
 }
 ASKABLE = {  # what they may use of the core: questions and handles, no noise, no ledger, no replay
     "Budget",
+    "Companion",
     "GaussianSum",
     "Mechanism",
     "NoisyChoice",
     "PrivateImages",
     "Query",
     "ShardedAnswers",
+    "ShardedSums",
     "TeacherModel",
     "Teachers",
     "noisy_gradient",

@@ -44,6 +44,7 @@ from sfumato.privacy import (
     Recording,
     SeededNoise,
     ShardedAnswers,
+    ShardedSums,
     Tape,
     channel,
     descend,
@@ -676,6 +677,22 @@ def a_gradient_is_bounded_after_averaging_over_its_multiplicity() -> None:
             assert max(r.worst for r in recordings) > 0.9
 
 
+class Beside:
+    """A companion whose loss is on a public image."""
+
+    def loss(self, model: torch.nn.Module) -> torch.Tensor:
+        return model(torch.ones(1, 16)).square().sum()
+
+    def step(self, model: torch.nn.Module, step: int) -> None:
+        pass
+
+    def state(self) -> dict[str, torch.Tensor]:
+        return {}
+
+    def restore(self, state: dict[str, torch.Tensor]) -> None:
+        pass
+
+
 @check
 def a_model_changes_by_noisy_gradients_alone_and_only_while_rounds_are_left() -> None:
     def trained(data: ToySource, noise: Noise, tape: Tape) -> torch.nn.Linear:
@@ -684,7 +701,7 @@ def a_model_changes_by_noisy_gradients_alone_and_only_while_rounds_are_left() ->
         torch.nn.init.zeros_(model.weight)
         query = private.open(GaussianSum(rounds=5, noise_multiplier=LOUD, sampling=0.5), purpose="descent")
         loss = lambda call, image, label: call(image.flatten()[None]).square().sum() - call(image.flatten()[None])[0, 0]  # noqa: E731
-        descend(query, model, lambda _: loss, Descent(l2_bound=0.5, rate=0.1), what="test")
+        descend(query, model, lambda _: loss, Descent(l2_bound=0.5, rate=0.1), what="test", companion=Beside())
         with pytest.raises(BudgetExceeded):
             noisy_gradient(query, model.requires_grad_(), loss, l2_bound=0.5)
         return model
@@ -700,6 +717,8 @@ def a_model_changes_by_noisy_gradients_alone_and_only_while_rounds_are_left() ->
 
 class ShardSum:
     """A teacher that knows the sum of its shard, pixels and labels, many times over, and answers with it."""
+
+    answers_from = ("sum",)
 
     def begin(self, number: int) -> dict[str, torch.Tensor]:
         return {"sum": torch.zeros(16)}
@@ -743,6 +762,63 @@ def an_answer_comes_from_one_independently_drawn_shard() -> None:
     teachers.learn(torch.zeros(1))
     with pytest.raises(BudgetExceeded):
         teachers(torch.ones(4), l2_bound=1.0)
+
+
+@check
+def a_record_moves_one_term_of_a_sum_over_teachers() -> None:
+    """Whatever a teacher says, and however long it is: the sum moves by at most twice the bound."""
+    data = toy(41)
+
+    def run(private: PrivateImages) -> None:
+        asked = ShardedSums(shards=4, rounds=6, noise_multiplier=LOUD)
+        teachers = private.teach(asked, purpose="t", model=ShardSum())
+        for _ in range(3):  # a part of each shard at a time, so that all of it is seen
+            teachers.learn(torch.zeros(1), records=4)
+        teachers(torch.tensor([1.0, -1.0, 1e-3]), l2_bound=0.5)
+        teachers(torch.tensor([1e9, 1e-9, 1.0]), l2_bound=0.5)
+
+    for record in (0, 7, 40):
+        recording = replayed(run, data, data.without(record))
+        assert not recording.violations, (record, recording.violations)
+    assert [len(answer[3]) for answer in recording.answers] == [3, 3]
+    sums = recording.answers[1][3].astype(float) / 2.0**LATTICE_BITS
+    assert 3.9 < np.linalg.norm(sums[0]) <= 4, "four bounded vectors that agree are as long as four bounds"
+    private = PrivateImages.seal(data, Ledger(Budget(1e6, 1e-5)))
+    teachers = private.teach(ShardedSums(shards=4, rounds=3, noise_multiplier=LOUD), purpose="t", model=ShardSum())
+    teachers.learn(torch.zeros(1))
+    with pytest.raises(BudgetExceeded):
+        teachers(torch.ones(4), l2_bound=1.0)
+
+
+@check
+def a_killed_run_of_teachers_goes_on_from_its_checkpoint() -> None:
+    """No answer is drawn twice, and those behind a checkpoint stay counted."""
+    asked = ShardedAnswers(shards=4, rounds=12, noise_multiplier=LOUD)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        for expected in (0, 2):
+            ledger = Ledger(Budget(1e6, 1e-5), folder / "ledger")
+            private = PrivateImages.seal(toy(), ledger, folder=folder)
+            teachers = private.teach(asked, purpose="t", model=ShardSum())
+            assert teachers.rounds == 12
+            begun, state = teachers.resumed()
+            assert begun == expected
+            assert state == {} if not begun else torch.equal(state["x"], torch.ones(3))
+            for _ in range(begun, 2 if not begun else 4):
+                teachers.learn(torch.zeros(1))
+                teachers(torch.ones(3), l2_bound=1.0)
+            teachers.checkpoint({"x": torch.ones(3)})
+            assert not list((folder / "tape").glob("*.npz")), "the answers are replaced"
+            private.close()
+            ledger.close()
+        ledger = Ledger(Budget(1e6, 1e-5), folder / "ledger")
+        private = PrivateImages.seal(toy(), ledger, folder=folder)
+        teachers = private.teach(asked, purpose="t", model=ShardSum())
+        teachers.resumed()
+        with pytest.raises(BudgetExceeded):
+            teachers(torch.ones(1), l2_bound=1.0)
+        private.close()
+        ledger.close()
 
 
 @check
@@ -846,6 +922,7 @@ def invalid_mechanisms_and_budgets_are_refused() -> None:
         lambda: GaussianSum(share=0.0),
         lambda: NoisyChoice(candidates=1),
         lambda: ShardedAnswers(shards=0),
+        lambda: ShardedSums(shards=0),
         lambda: Budget.of(0, count=100),
         lambda: Budget.of(-1, count=100),
         lambda: Budget.of(math.nan, count=100),
@@ -984,7 +1061,12 @@ def ask_everything(private: PrivateImages) -> list[torch.Tensor]:
         ShardedAnswers(shards=4, rounds=3, noise_multiplier=LOUD), purpose="teachers", model=ShardSum()
     )
     teachers.learn(torch.zeros(1))
-    return [*answers, torch.tensor(choice), teachers(torch.ones(3), l2_bound=1.0)]
+    summing = private.teach(
+        ShardedSums(shards=4, rounds=3, noise_multiplier=LOUD), purpose="all teachers", model=ShardSum()
+    )
+    summing.learn(torch.zeros(1))
+    summed = summing(torch.ones(3), l2_bound=1.0)
+    return [*answers, torch.tensor(choice), teachers(torch.ones(3), l2_bound=1.0), summed]
 
 
 def recorded(folder: Path) -> tuple[list[torch.Tensor], Callable[[], PrivateImages], dict[str, bytes]]:

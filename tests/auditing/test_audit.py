@@ -18,7 +18,7 @@ from sfumato.auditing.canaries import REFERENCE, CanaryAudit, Claim, audit_choic
 from sfumato.auditing.lower_bounds import curve_margin, epsilon_lower_bound, epsilon_of, mu_lower_bound
 from sfumato.auditing.observer import independent_finding, normal_finding, sampling_finding
 from sfumato.errors import UsageError
-from sfumato.privacy import GaussianSum, Noise, NoisyChoice, SeededNoise, ShardedAnswers, rows
+from sfumato.privacy import GaussianSum, Noise, NoisyChoice, SeededNoise, ShardedAnswers, ShardedSums, rows
 from sfumato.statistics.intervals import rate_bounds
 
 
@@ -153,6 +153,9 @@ def test_shards_and_choices_have_their_canaries() -> None:
     sharded = ShardedAnswers(shards=4, rounds=6, noise_multiplier=0.5)
     assert audit_shards(sharded, noise=Quiet()).passed
     assert not audit_shards(sharded, noise=Quiet(0.3)).passed
+    summed = ShardedSums(shards=4, rounds=6, noise_multiplier=2.0)
+    assert audit_shards(summed, noise=Quiet()).passed
+    assert not audit_shards(summed, noise=Quiet(0.3)).passed
     assert audit_choice(NoisyChoice(noise_multiplier=1.0), repeats=300, noise=Quiet()).passed
     assert not audit_choice(NoisyChoice(noise_multiplier=1.0), repeats=300, noise=Quiet(0.25)).passed
 

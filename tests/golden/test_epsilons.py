@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from sfumato.privacy import GaussianSum, NoisyChoice, ShardedAnswers, calibrate, epsilon_pld, epsilon_rdp
+from sfumato.privacy import GaussianSum, NoisyChoice, ShardedAnswers, ShardedSums, calibrate, epsilon_pld, epsilon_rdp
 
 DELTA = 1 / (55_000 * math.log(55_000))  # DPImageBench's delta for MNIST and FashionMNIST
 SGD = {"rounds": 2100, "sampling": 1 / 14}
@@ -140,6 +140,12 @@ def test_sharded_answers_lie_between_the_worst_pair_and_the_safe_bound() -> None
 def test_one_shard_is_the_plain_gaussian() -> None:
     alone = epsilon_pld([ShardedAnswers(shards=1, noise_multiplier=2.0)], 1e-5)
     assert alone == pytest.approx(epsilon_pld([GaussianSum(noise_multiplier=2.0)], 1e-5), rel=1e-4)
+
+
+def test_sums_over_teachers_are_plain_gaussians() -> None:
+    asked = ShardedSums(shards=50, rounds=9, noise_multiplier=6.0)
+    assert epsilon_pld([asked], 1e-5) == pytest.approx(epsilon_pld([GaussianSum(noise_multiplier=2.0)], 1e-5), rel=1e-4)
+    assert epsilon_rdp([asked], 1e-5) == pytest.approx(epsilon_rdp([GaussianSum(noise_multiplier=2.0)], 1e-5), rel=1e-4)
 
 
 def test_pure_choices_compose() -> None:

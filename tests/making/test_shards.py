@@ -22,7 +22,7 @@ from sfumato.errors import SfumatoError, UsageError
 from sfumato.making.release import Job, make_release, plan_release
 from sfumato.making.resample import resample_release
 from sfumato.making.shards import open_records
-from sfumato.privacy import Mechanism, NoisyChoice, SeededNoise, ShardedAnswers
+from sfumato.privacy import Mechanism, NoisyChoice, SeededNoise, ShardedAnswers, ShardedSums
 from sfumato.release import read_release, verify
 
 pytest.importorskip("cloudpickle")
@@ -164,7 +164,7 @@ def test_refusals_are_one_sentence(case: str, sharded: Job, tmp_path: Path) -> N
     assert not (tmp_path / "r.lab").exists()
 
 
-@pytest.mark.parametrize("mechanism", [NoisyChoice(candidates=2), ShardedAnswers(shards=3)])
+@pytest.mark.parametrize("mechanism", [NoisyChoice(candidates=2), ShardedAnswers(shards=3), ShardedSums(shards=3)])
 def test_a_method_that_needs_the_records_in_one_place_is_refused_before_it_is_charged(
     mechanism: Mechanism, sharded: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

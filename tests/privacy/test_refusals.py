@@ -16,6 +16,7 @@ from sfumato.privacy import (
     NoisyChoice,
     PrivateImages,
     ShardedAnswers,
+    ShardedSums,
     calibrate,
 )
 
@@ -39,6 +40,7 @@ MECHANISMS: dict[str, Callable[[], object]] = {
     "share not a number": lambda: GaussianSum(share=math.nan),
     "one candidate": lambda: NoisyChoice(candidates=1),
     "no shards": lambda: ShardedAnswers(shards=0),
+    "no shards to add up": lambda: ShardedSums(shards=0),
     "a budget of nothing": lambda: Budget.of(0, count=10),
     "a charge without noise": lambda: Ledger(Budget(1, 1e-5)).charge(GaussianSum(), purpose="test"),
 }

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from release.making import edit_certificate, make_certificate, make_images
 from sfumato.errors import VerificationFailed
-from sfumato.privacy import GaussianSum, NoisyChoice, ShardedAnswers, mechanism_from_dict
+from sfumato.privacy import GaussianSum, NoisyChoice, ShardedAnswers, ShardedSums, mechanism_from_dict
 from sfumato.release import Certificate, read_certificate
 from sfumato.release.certificate import parse_certificate
 
@@ -22,6 +22,7 @@ def test_round_trip_with_every_mechanism() -> None:
         GaussianSum(noise_multiplier=5.0, rounds=10, sampling=0.1),
         NoisyChoice(noise_multiplier=20.0, candidates=4),
         ShardedAnswers(noise_multiplier=5.0, shards=10, rounds=3),
+        ShardedSums(noise_multiplier=5.0, shards=10, rounds=3),
     )
     certificate = make_certificate(make_images(), *mechanisms)
     again = parse_certificate(certificate.to_json().encode())

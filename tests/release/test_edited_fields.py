@@ -23,6 +23,7 @@ from sfumato.privacy import (
     NoisyChoice,
     SeededNoise,
     ShardedAnswers,
+    ShardedSums,
     accounting,
     profile,
 )
@@ -38,6 +39,7 @@ MECHANISMS = (  # little noise: an epsilon above 4 is counted on a coarser grid,
     GaussianSum(noise_multiplier=1.5, rounds=10, sampling=0.1),
     NoisyChoice(noise_multiplier=5.0, candidates=4),
     ShardedAnswers(noise_multiplier=2.0, shards=3, rounds=2),
+    ShardedSums(noise_multiplier=6.0, shards=3, rounds=2),
 )
 CURVE = [0.0, 2.0, 4.5]
 SECTIONS = (

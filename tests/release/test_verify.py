@@ -19,7 +19,7 @@ from PIL import Image, PngImagePlugin
 
 from release.making import edit_certificate, edit_table, make_certificate, make_images, renew_sums
 from sfumato.errors import UsageError, VerificationFailed
-from sfumato.privacy import GaussianSum, NoisyChoice, ShardedAnswers
+from sfumato.privacy import GaussianSum, NoisyChoice, ShardedAnswers, ShardedSums
 from sfumato.release import Verdict, read_release, verify, write_release
 
 
@@ -44,6 +44,7 @@ def test_an_unaltered_release_passes_on_one_screen(pristine: Path) -> None:
     [
         (GaussianSum(noise_multiplier=2.0, sampling=0.05, rounds=200),),
         (ShardedAnswers(noise_multiplier=4.0, shards=20, rounds=100),),
+        (ShardedSums(noise_multiplier=40.0, shards=20, rounds=100),),
         (GaussianSum(noise_multiplier=6.0), NoisyChoice(noise_multiplier=10.0, candidates=5)),
     ],
 )

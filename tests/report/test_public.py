@@ -28,7 +28,7 @@ from sfumato.errors import EnvironmentProblem, SfumatoError, UsageError, Verific
 from sfumato.making import charged_run
 from sfumato.making import release as making
 from sfumato.making.release import Job, make_release
-from sfumato.privacy import GaussianSum, NoisyChoice, Recording, ShardedAnswers, profile
+from sfumato.privacy import GaussianSum, NoisyChoice, Recording, ShardedAnswers, ShardedSums, profile
 from sfumato.release import Certificate, Method, statements, write_release
 from sfumato.report.public import write_page_here
 from sfumato.values import Images
@@ -137,13 +137,14 @@ def test_questions_are_printed_in_plain_words(tmp_path: Path) -> None:
         GaussianSum(noise_multiplier=30.0, rounds=7, sampling=0.125),
         NoisyChoice(candidates=5, noise_multiplier=40.0),
         ShardedAnswers(shards=20, rounds=3, noise_multiplier=30.0),
+        ShardedSums(shards=20, rounds=3, noise_multiplier=30.0),
     )
     said = words(
         page(
             made(
                 tmp_path / "r",
                 mechanisms=[
-                    {**m.to_dict(), "purpose": purpose} for m, purpose in zip(asked, ("teacher", "x", "y"), strict=True)
+                    {**m.to_dict(), "purpose": purpose} for m, purpose in zip(asked, ("teacher", "x", "y", "z"), strict=True)
                 ],
             )
         )
@@ -152,6 +153,7 @@ def test_questions_are_printed_in_plain_words(tmp_path: Path) -> None:
     assert "A sum over a random 12.5 % of the images, 7 times, each time others 30" in said
     assert "The best of 5 candidates, once 40" in said
     assert "The answer of one of 20 models, each trained on a part of its own, 3 times 30" in said
+    assert "The sum of the answers of 20 models, each trained on a part of its own, 3 times 30" in said
 
 
 def test_a_purpose_is_shown_as_the_certificate_states_it(tmp_path: Path) -> None:

@@ -296,6 +296,23 @@ def one_teacher_for_a_batch(m: pytest.MonkeyPatch) -> None:
     m.setattr(noise.Noise, "drawn_shards", lambda self, n, k: np.zeros(n, np.int64))
 
 
+def unbounded_terms(m: pytest.MonkeyPatch) -> None:
+    original = teachers._bounded
+    m.setattr(teachers, "_bounded", lambda vectors, l2_bound, clip: original(vectors, l2_bound, False))
+
+
+def every_teacher_counts_twice(m: pytest.MonkeyPatch) -> None:
+    original = teachers.Teachers._sums
+    m.setattr(teachers.Teachers, "_sums", lambda self, *asked: 2 * original(self, *asked))
+
+
+def an_answer_for_many(m: pytest.MonkeyPatch) -> None:
+    """A batch of answers is marked as one, as if a record could move one of them only."""
+    original = ledger.Ledger.begin
+    m.setattr(ledger.Ledger, "begin", lambda self, charge, draws: original(self, charge, 1))
+    m.setattr(ledger.Ledger, "unbegun", lambda self, charge: 10**6)
+
+
 def overlapping_shards(m: pytest.MonkeyPatch) -> None:
     m.setattr(teachers, "_deal", lambda order, k: torch.from_numpy(np.tile(order, (k, 1))))
 
@@ -621,6 +638,10 @@ MUTANTS: list[tuple[Patch, str]] = [
     ),
     (multiplicity_clipped_apart, "a_gradient_is_bounded_after_averaging_over_its_multiplicity"),
     (one_teacher_for_a_batch, "an_answer_comes_from_one_independently_drawn_shard"),
+    (unbounded_terms, "a_record_moves_one_term_of_a_sum_over_teachers"),
+    (every_teacher_counts_twice, "a_record_moves_one_term_of_a_sum_over_teachers"),
+    (an_answer_for_many, "a_record_moves_one_term_of_a_sum_over_teachers"),
+    (an_answer_for_many, "a_killed_run_of_teachers_goes_on_from_its_checkpoint"),
     (overlapping_shards, "an_answer_comes_from_one_independently_drawn_shard"),
     (empty_places_borrow_pixels, "an_answer_comes_from_one_independently_drawn_shard"),
     (empty_places_borrow_labels, "an_answer_comes_from_one_independently_drawn_shard"),

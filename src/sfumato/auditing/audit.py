@@ -40,6 +40,7 @@ from sfumato.privacy import (
     NoisyChoice,
     Recording,
     ShardedAnswers,
+    ShardedSums,
 )
 from sfumato.release import read_certificate, verify
 from sfumato.release.recount import recount
@@ -232,7 +233,7 @@ def canary_findings(mechanisms: Sequence[Mechanism], confidence: float) -> list[
             audit = partial(canaries.audit_sums, less_noisy[:1], confidence=confidence)
             found.append(_canaries("canaries, sampled", audit))
     for m in mechanisms:
-        if isinstance(m, ShardedAnswers):
+        if isinstance(m, ShardedAnswers | ShardedSums):
             few = replace(m, rounds=min(m.rounds, 6), noise_multiplier=0.5)
             found.append(_canaries("canaries, sharded", lambda few=few: canaries.audit_shards(few)))  # type: ignore[misc]
         elif isinstance(m, NoisyChoice):

@@ -34,6 +34,7 @@ from sfumato.privacy import (
     PrivateImages,
     Query,
     ShardedAnswers,
+    ShardedSums,
     epsilon_pld,
     profile,
 )
@@ -201,6 +202,8 @@ class _Scores:
 class _Attendance:
     """A teacher that knows which canaries are in its shard and answers so, with the largest row that is allowed."""
 
+    answers_from = ("seen",)
+
     def __init__(self, count: int) -> None:
         self.count = count
 
@@ -217,7 +220,7 @@ class _Attendance:
 
 
 def audit_shards(
-    mechanism: ShardedAnswers,
+    mechanism: ShardedAnswers | ShardedSums,
     *,
     claim: Claim | None = None,
     canaries: int = LONG,
@@ -231,16 +234,19 @@ def audit_shards(
     paid = replace(mechanism, rounds=mechanism.rounds * canaries)
     teachers = private.teach(paid, purpose="canaries", model=_Attendance(canaries))
     teachers.learn(torch.zeros(1))
-    rate = 1 / mechanism.shards
+    summed = isinstance(mechanism, ShardedSums)
+    rate = 1.0 if summed else 1 / mechanism.shards
+    others = mechanism.shards - 1 if summed else 0  # teachers without the canary, each of whom answers -1
     spread = mechanism.noise_multiplier or 0.0
     total, evidence = np.zeros((2, canaries))
     for _ in range(mechanism.rounds):
-        answer = (teachers(torch.arange(canaries), l2_bound=1.0).flatten().numpy() + 1) / 2  # in units of the reach
+        noisy = teachers(torch.arange(canaries), l2_bound=1.0).flatten().numpy()
+        answer = (noisy + 1 + others) / 2  # in units of the reach
         total += answer
         evidence += _evidence(answer, rate, spread)
     private.close()
     scores = _Scores(source.present, total, evidence, np.zeros(canaries))
-    return scores.audit(claim or Claim.of([mechanism]), confidence, gaussian=mechanism.shards == 1)
+    return scores.audit(claim or Claim.of([mechanism]), confidence, gaussian=summed or mechanism.shards == 1)
 
 
 class _Voters:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from sfumato import data
 from sfumato.contracts import Asking, Reading
 from sfumato.errors import SfumatoError, UsageError, printable
-from sfumato.privacy import NoisyChoice, ShardedAnswers
+from sfumato.privacy import NoisyChoice, ShardedAnswers, ShardedSums
 from sfumato.values import Source, Spec
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def open_records(job: Request) -> Source:
 def refuse_other_than_sums(asking: Asking, spec: Spec, name: str) -> None:
     """Data in shards answers sums alone, which a plan shows before anything is charged."""
     for mechanism in asking.plan(spec):
-        if isinstance(mechanism, NoisyChoice | ShardedAnswers):
+        if isinstance(mechanism, NoisyChoice | ShardedAnswers | ShardedSums):
             what = "choices" if isinstance(mechanism, NoisyChoice) else "teachers"
             raise UsageError(
                 f"Expected a method that asks for sums alone of data in shards, got {name}, which needs the "

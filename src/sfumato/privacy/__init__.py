@@ -6,14 +6,21 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from sfumato.privacy.ledger import Budget, Charge, Ledger
-from sfumato.privacy.mechanism import GaussianSum, Mechanism, NoisyChoice, ShardedAnswers, mechanism_from_dict
+from sfumato.privacy.mechanism import (
+    GaussianSum,
+    Mechanism,
+    NoisyChoice,
+    ShardedAnswers,
+    ShardedSums,
+    mechanism_from_dict,
+)
 from sfumato.privacy.noise import LATTICE_BITS, Noise, SeededNoise
 
 if TYPE_CHECKING:
     from sfumato.privacy.accounting import calibrate, epsilon_pld, epsilon_rdp, profile
     from sfumato.privacy.gloo_crew import GlooCrew
     from sfumato.privacy.gradients.step import noisy_gradient
-    from sfumato.privacy.gradients.training import Descent, descend
+    from sfumato.privacy.gradients.training import Companion, Descent, descend
     from sfumato.privacy.private import PrivateImages, Query
     from sfumato.privacy.ray_crew import RayCrew
     from sfumato.privacy.recall import FinishedLedger, recalled_images
@@ -25,6 +32,7 @@ __all__ = [
     "LATTICE_BITS",
     "Budget",
     "Charge",
+    "Companion",
     "Descent",
     "FinishedLedger",
     "GaussianSum",
@@ -39,6 +47,7 @@ __all__ = [
     "Recording",
     "SeededNoise",
     "ShardedAnswers",
+    "ShardedSums",
     "Tape",
     "TeacherModel",
     "Teachers",
@@ -53,6 +62,7 @@ __all__ = [
 ]
 
 _HEAVY = {
+    "Companion": "gradients.training",
     "Descent": "gradients.training",
     "FinishedLedger": "recall",
     "GlooCrew": "gloo_crew",

@@ -20,7 +20,7 @@ from scipy.optimize import brentq
 from scipy.stats import norm
 
 from sfumato.errors import BudgetExceeded
-from sfumato.privacy.mechanism import GaussianSum, Mechanism, NoisyChoice, ShardedAnswers
+from sfumato.privacy.mechanism import GaussianSum, Mechanism, NoisyChoice, ShardedAnswers, ShardedSums
 
 _MOST_EPSILON = 300.0  # beyond this a loss distribution takes too much memory; the Renyi bound is reported instead
 _ORDERS = np.concatenate([np.arange(1.05, 12, 0.15), np.arange(12, 64), [72, 96, 128, 256, 512, 1024, 2048]])
@@ -113,11 +113,11 @@ def _grid(epsilon: float) -> float:
 
 @functools.lru_cache(maxsize=64)  # planning, charging and certifying compose the same mechanisms
 def _compose(mechanisms: tuple[Mechanism, ...], grid: float) -> Any:
-    """One loss distribution; full-batch Gaussian rounds compose exactly to one Gaussian, so they are merged."""
-    precision = 0.0  # of the one Gaussian that all full-batch rounds make together
+    """One loss distribution; Gaussian rounds that are not sampled compose exactly to one Gaussian, so they are merged."""
+    precision = 0.0  # of the one Gaussian that all rounds without sampling make together
     total = None
     for mechanism in mechanisms:
-        if isinstance(mechanism, GaussianSum) and mechanism.sampling == 1:
+        if isinstance(mechanism, ShardedSums) or (isinstance(mechanism, GaussianSum) and mechanism.sampling == 1):
             precision += mechanism.rounds / _noise(mechanism) ** 2
         else:
             part = _loss(mechanism, grid).self_compose(mechanism.rounds)

@@ -162,9 +162,37 @@ class ShardedAnswers(Mechanism):
         return {"shards": self.shards}
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShardedSums(Mechanism):
+    """`rounds` vectors in all, each the sum of the answers of all teachers on `shards` disjoint shards.
+
+    Guarantee: a record is in one shard, so it moves one term of each sum, by at most twice the bound; noise is
+    noise_multiplier * 2 * bound, so a sum is the Gaussian mechanism with this noise multiplier.
+    """
+
+    kind: ClassVar[str] = "sharded-sums"
+    shards: int = 2
+
+    def __post_init__(self) -> None:
+        Mechanism.__post_init__(self)
+        if self.shards < 1:
+            raise UsageError(f"Expected at least 1 shard, got {self.shards!r}.")
+
+    @property
+    def unit_noise(self) -> float:
+        return math.sqrt(self.rounds)
+
+    @property
+    def mark_block(self) -> int:
+        return 256
+
+    def _own_fields(self) -> dict[str, Any]:
+        return {"shards": self.shards}
+
+
 def mechanism_from_dict(described: dict[str, Any]) -> Mechanism:
     """The mechanism that `to_dict` described; unknown kinds and fields are refused."""
-    kinds: dict[str, type[Mechanism]] = {k.kind: k for k in (GaussianSum, NoisyChoice, ShardedAnswers)}
+    kinds: dict[str, type[Mechanism]] = {k.kind: k for k in (GaussianSum, NoisyChoice, ShardedAnswers, ShardedSums)}
     fields = dict(described)
     kind = fields.pop("kind", None)
     if kind not in kinds:

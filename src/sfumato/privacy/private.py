@@ -16,7 +16,7 @@ from torch import Tensor
 
 from sfumato.errors import BudgetExceeded, UsageError, VerificationFailed
 from sfumato.privacy.ledger import Charge, Ledger
-from sfumato.privacy.mechanism import GaussianSum, Mechanism, NoisyChoice, ShardedAnswers
+from sfumato.privacy.mechanism import GaussianSum, Mechanism, NoisyChoice, ShardedAnswers, ShardedSums
 from sfumato.privacy.noise import LATTICE_BITS, Noise
 from sfumato.privacy.rows import Rows
 from sfumato.privacy.shards import Crew, ShardedVault
@@ -77,7 +77,7 @@ class PrivateImages:
         vault = unlock(self)
         return choose(vault, self.ledger, _pay(self.ledger, vault, mechanism, purpose), score)
 
-    def teach(self, mechanism: ShardedAnswers, *, purpose: str = "", model: TeacherModel) -> Teachers:
+    def teach(self, mechanism: ShardedAnswers | ShardedSums, *, purpose: str = "", model: TeacherModel) -> Teachers:
         """Pay for all answers, then set up teachers on disjoint shards."""
         from sfumato.privacy.teachers import Teachers
 

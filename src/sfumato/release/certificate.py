@@ -124,7 +124,16 @@ class ShardedAnswersAsked(_Asked):
     shards: Annotated[int, Field(ge=1, le=10**9)]
 
 
-Asked = Annotated[GaussianSumAsked | NoisyChoiceAsked | ShardedAnswersAsked, Field(discriminator="kind")]
+class ShardedSumsAsked(_Asked):
+    """Noisy sums of the answers of all teachers on disjoint shards."""
+
+    kind: Literal["sharded-sums"]
+    shards: Annotated[int, Field(ge=1, le=10**9)]
+
+
+Asked = Annotated[
+    GaussianSumAsked | NoisyChoiceAsked | ShardedAnswersAsked | ShardedSumsAsked, Field(discriminator="kind")
+]
 
 
 class PublicFacts(_Closed):

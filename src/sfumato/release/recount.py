@@ -79,7 +79,7 @@ class Composition:
             rate = float(mechanism["sampling"])
             self._forward.append((PoissonGaussian(rate, noise, removed=True), rounds))
             self._backward.append((PoissonGaussian(rate, noise, removed=False), rounds))
-        elif kind == "sharded-answers" and mechanism["shards"] == 1:
+        elif kind == "sharded-sums" or (kind == "sharded-answers" and mechanism["shards"] == 1):
             self._full_batch += rounds / noise**2
         elif kind == "sharded-answers":
             both = (ShardedGaussian(1 / int(mechanism["shards"]), noise), rounds)

@@ -159,6 +159,8 @@ def _asked(asked: dict[str, Any]) -> dict[str, str]:
         what = f"The best of {asked['candidates']:,} candidates"
     elif asked["kind"] == "sharded-answers":
         what = f"The answer of one of {asked['shards']:,} models, each trained on a part of its own"
+    elif asked["kind"] == "sharded-sums":
+        what = f"The sum of the answers of {asked['shards']:,} models, each trained on a part of its own"
     else:
         rate = asked["sampling"]
         what = "A sum over all images" if rate == 1 else f"A sum over a random {100 * rate:.3g} % of the images"

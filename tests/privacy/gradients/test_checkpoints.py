@@ -34,6 +34,7 @@ def train(
     dies_at: int | None = None,
     model: nn.Module | None = None,
     answers: list[int] | None = None,
+    companion: Follower | None = None,
 ) -> nn.Module:
     """One process's part of a run whose ledger and answers are in a folder; `answers` gets how many are on disk."""
 
@@ -50,11 +51,30 @@ def train(
     model = model or small_cnn()
     try:
         mechanism = GaussianSum(rounds=ROUNDS, noise_multiplier=0.3, sampling=0.5)
-        descend(private.open(mechanism, purpose="training"), model, losses, descent, what="test")
+        descend(private.open(mechanism, purpose="training"), model, losses, descent, what="test", companion=companion)
     finally:
         private.close()
         ledger.close()
     return model
+
+
+class Follower:
+    """A companion whose number follows the model's first weight, and which pulls that weight towards itself."""
+
+    def __init__(self) -> None:
+        self.number = torch.zeros(())
+
+    def loss(self, model: nn.Module) -> torch.Tensor:
+        return (next(model.parameters()).flatten()[0] - self.number).square()
+
+    def step(self, model: nn.Module, step: int) -> None:
+        self.number = 0.9 * self.number + next(model.parameters()).detach().flatten()[0] + step
+
+    def state(self) -> dict[str, torch.Tensor]:
+        return {"number": self.number}
+
+    def restore(self, state: dict[str, torch.Tensor]) -> None:
+        self.number = state["number"]
 
 
 @pytest.mark.parametrize(
@@ -77,6 +97,26 @@ def test_a_killed_training_ends_with_the_same_weights(
         resumed = train(folder, descent)
         for one, other in zip(whole.parameters(), resumed.parameters(), strict=True):
             assert torch.equal(one, other)
+
+
+def test_a_companion_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = Follower()
+    with monkeypatch.context() as patched:  # all answers stay on the tape, for the others to find
+        patched.setattr("sfumato.privacy.private.Query.checkpoint", lambda query, state: None)
+        model = train(tmp_path / "whole", PLAIN, companion=whole)
+    shutil.copytree(tmp_path / "whole", tmp_path / "run")
+    with pytest.raises(Killed):
+        train(tmp_path / "run", PLAIN, dies_at=20, companion=Follower())
+    resumed = Follower()
+    again = train(tmp_path / "run", PLAIN, companion=resumed)
+    assert torch.equal(resumed.number, whole.number)
+    for one, other in zip(model.parameters(), again.parameters(), strict=True):
+        assert torch.equal(one, other)
+
+
+def test_the_gradient_on_public_images_is_added_to_the_noisy_one(tmp_path: Path) -> None:
+    alone, beside = (train(tmp_path / f"{c is None}", PLAIN, companion=c) for c in (None, Follower()))
+    assert not torch.equal(next(alone.parameters()), next(beside.parameters()))
 
 
 def test_disk_use_does_not_grow_with_the_rounds(tmp_path: Path) -> None:

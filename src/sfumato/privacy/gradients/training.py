@@ -2,7 +2,11 @@
 
 A training that was killed goes on from its last checkpoint, and its disk use does not grow with the rounds.
 
-Guarantee: the model changes by noisy gradients only, one paid round for each step, and not at all after the last.
+A companion is trained beside the model, a generator beside the discriminator that it is to deceive, say. It sees the
+model, which comes from noisy gradients, and so it is post-processing.
+
+Guarantee: the model changes by noisy gradients and by gradients on public images only, one paid round for each step,
+and not at all after the last.
 """
 
 from __future__ import annotations
@@ -12,7 +16,7 @@ import copy
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -67,6 +71,22 @@ class Descent:
         return self.averaging * (1 - self.averaging**step) / (1 - self.averaging ** (step + 1))
 
 
+class Companion(Protocol):
+    """What is trained beside a model: it sees the model's weights and never the records."""
+
+    def loss(self, model: nn.Module) -> Tensor:
+        """A loss of the model on public images (generated ones, say), whose gradient is added to each noisy one."""
+
+    def step(self, model: nn.Module, step: int) -> None:
+        """Train the companion after a step of the model, by its number from 0."""
+
+    def state(self) -> dict[str, Tensor]:
+        """All numbers that its next step depends on."""
+
+    def restore(self, state: dict[str, Tensor]) -> None:
+        """Go on from such numbers, bit by bit."""
+
+
 def descend(
     query: Query,
     model: nn.Module,
@@ -76,13 +96,14 @@ def descend(
     what: str,
     callback: Callback | None = None,
     calls: int = 8,
+    companion: Companion | None = None,
 ) -> None:
     """Train the model in place by all rounds of the query; its weights become an average over the last ones.
 
     The callback is called after so many equally spaced rounds, the last of them at the end. It sees weights, which come
     from answers that were paid for, and a copy of them, so it does not change training.
     """
-    training = _Training(model, descent)
+    training = _Training(model, descent, companion)
     rounds = query.rounds
     called_after = {math.ceil(rounds * number / calls) for number in range(1, calls + 1)}
     begun, state = query.resumed()
@@ -100,9 +121,10 @@ def descend(
 class _Training:
     """What is computed from noisy gradients: weights, their averages, and the optimizer's own numbers."""
 
-    def __init__(self, model: nn.Module, descent: Descent) -> None:
+    def __init__(self, model: nn.Module, descent: Descent, companion: Companion | None) -> None:
         self._model = model
         self._descent = descent
+        self._companion = companion
         self._trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
         self._optimizer = _optimizer(self._trained, descent)
         self._averages = [parameter.detach().clone() for parameter in self._trained]
@@ -112,9 +134,18 @@ class _Training:
         self._optimizer.param_groups[0]["lr"] = descent.rate_at(step, rounds)
         with _uphill(self._trained, descent.ascent):
             noisy_gradient(query, self._model, loss, l2_bound=descent.l2_bound, multiplicity=descent.multiplicity)
+        if self._companion is not None:
+            self._add_gradients(self._companion.loss(self._model))
         self._optimizer.step()
         for average, parameter in zip(self._averages, self._trained, strict=True):
             average.lerp_(parameter.detach(), 1 - descent.staying(step))
+        if self._companion is not None:
+            self._companion.step(self._model, step)
+
+    def _add_gradients(self, loss: Tensor) -> None:
+        """Add the gradient of a loss on public images to the noisy one."""
+        for parameter, gradient in zip(self._trained, torch.autograd.grad(loss, self._trained), strict=True):
+            parameter.grad = gradient if parameter.grad is None else parameter.grad + gradient
 
     def finish(self) -> None:
         for average, parameter in zip(self._averages, self._trained, strict=True):
@@ -138,10 +169,15 @@ class _Training:
                 own["gradient"] = parameter.grad
             own |= {"weights": parameter.detach(), "average": average}
             state |= {f"{number}.{name}": value for name, value in own.items() if isinstance(value, Tensor)}
+        if self._companion is not None:
+            state |= {f"companion.{name}": value for name, value in self._companion.state().items()}
         return state
 
     def restore(self, state: dict[str, Tensor]) -> None:
         """Go on from such numbers, bit by bit."""
+        if self._companion is not None:
+            begun = {name: value for name, value in state.items() if name.startswith("companion.")}
+            self._companion.restore({name.removeprefix("companion."): value for name, value in begun.items()})
         for number, parameter in enumerate(self._trained):
             own = {name.removeprefix(f"{number}."): v for name, v in state.items() if name.startswith(f"{number}.")}
             if {"weights", "average"} - set(own) or own["weights"].shape != parameter.shape:
