@@ -144,7 +144,8 @@ def test_questions_are_printed_in_plain_words(tmp_path: Path) -> None:
             made(
                 tmp_path / "r",
                 mechanisms=[
-                    {**m.to_dict(), "purpose": purpose} for m, purpose in zip(asked, ("teacher", "x", "y", "z"), strict=True)
+                    {**m.to_dict(), "purpose": purpose}
+                    for m, purpose in zip(asked, ("teacher", "x", "y", "z"), strict=True)
                 ],
             )
         )

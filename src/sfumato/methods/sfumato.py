@@ -30,11 +30,16 @@ from sfumato.networks.network_maps import NetworkMaps
 from sfumato.networks.photograph_features import PhotographFeatures
 from sfumato.networks.public_network import LITE0, NO_NETWORK, certified_name, public_features
 from sfumato.networks.scattering import ScatteringFeatures
-from sfumato.privacy import Budget, Descent, GaussianSum, PrivateImages, Query, descend
-from sfumato.synthesis import moments
+from sfumato.privacy import Budget, Descent, GaussianSum, PrivateImages, descend
+from sfumato.synthesis import class_mixtures, moments
+from sfumato.synthesis.class_mixtures import (
+    ClassMixtureQuestions,
+    choose_code,
+    class_deviations,
+    common_mean,
+    noise_of,
+)
 from sfumato.synthesis.dead_leaves import dead_leaves
-from sfumato.synthesis.embedding import class_sizes, with_count
-from sfumato.synthesis.image_code import ImageCode, Kind
 from sfumato.synthesis.inversion import STEPS
 from sfumato.synthesis.mixture_sampler import MixtureSampler, quantised
 from sfumato.synthesis.scenes import scenes
@@ -51,38 +56,21 @@ from sfumato.synthesis.teacher_filtered import (
 from sfumato.values import Images, Spec
 
 PURPOSES = {
-    "tones": "how dark or bright pixels are, over all images",
+    **class_mixtures.PURPOSES,
     "spectrum": "how much coarse and fine detail images have, and their mean colours, over all images",
-    "lengths": "how long the image codes are, to set clipping bounds",
-    "common mean": "the mean image code of all classes together",
-    "class means": "the mean image code of each class, and how large the class is",
-    "pooled covariance": "how images vary around the mean of their class, over all classes",
-    "class covariances": "how the images of each class vary",
-    "components": "typical variants of the images within each class",
     "teacher": "gradients of the teacher",
     "network mean": "what the public network sees where, the mean of all images",
     "network class means": "what the public network sees where, the mean of each class",
     "network teacher": "gradients of the teacher that sees through the public network",
 }
-# How the mixtures' part of the budget is divided.
-BASIS_SHARES = {"tones": 0.01, "lengths": 0.03}
-SPECTRUM_SHARE = 0.05  # of colour images
+SPECTRUM_SHARE = 0.05  # of the mixtures' part of the budget, of colour images
 SPECTRUM_EXAMPLES = 512  # procedural images that the spectrum is relative to
-COMMON_MEAN_SHARE = 0.1  # of the share of the means; all classes contribute to this one
-VARIATION_SHARES = {"pooled covariance": 0.48, "class covariances": 0.17, "components": 0.35}  # of the remainder
-TONE_EDGES = (0.05, 0.1, 0.75, 0.9, 0.95)  # of the bins black, dark, medium, bright, light, white
-TONE_CENTRES = torch.tensor([0.02, 0.07, 0.4, 0.8, 0.93, 0.98])  # typical brightness in each bin
-LENGTH_EDGES = 2.0 ** (torch.arange(-32, 1) / 4)  # of the histogram of lengths, relative to the largest possible one
 NETWORK_MEAN_SHARE = 0.1  # of the share of the network's means; all classes contribute to this one
 # Lengths of what the network sees, relative to procedural images, where it is about 2: of images, and of their
 # deviations from the mean. Longer ones are clipped.
 NETWORK_BOUNDS = (4.0, 2.5)
-CLASS_COUNT_SHARE = 0.02  # of a row's squared norm, spent on the size of its class
-COMPONENT_COUNT_SHARE = 0.08  # of a row's squared norm, spent on the size of its mixture component
 WHITENING_IMAGES = 2_000  # sampled images from which the whitening of the features is estimated
 SMALLEST_PHOTOGRAPH = 16  # pixels; smaller images have no fine structure
-
-_Row = Callable[[Tensor, Tensor], Tensor]  # an image code and its label to a row
 
 
 @dataclass(frozen=True)
@@ -133,10 +121,8 @@ class Sfumato(Synthesizer):
 
     @classmethod
     def for_task(cls, spec: Spec, budget: Budget) -> Self:
-        # The signal-to-noise ratio of a class grows as epsilon times its number of records. A mixture component should
-        # hold five times the noise of its own count. Means get a larger share of the mixtures' part where there is more
-        # noise, and the mixtures a smaller one of the budget, because a student owes most to the teacher; more rounds
-        # and larger steps of the teacher help where there is less noise.
+        # The mixtures get a smaller part of the budget where there is more noise, because a student owes most to the
+        # teacher; more rounds and larger steps of the teacher help where there is less noise.
         signal = min(budget.epsilon, 100.0) * spec.count
         class_signal = signal / len(spec.classes)
         # About 2,000 records in a round keep the sampling noise below the privacy noise. Without clipping (epsilon inf)
@@ -146,11 +132,12 @@ class Sfumato(Synthesizer):
         colour = _in_colour(spec)
         mixture_share = 0.2 if colour else 0.3 * min(1.0, (class_signal / 1_000) ** 0.115)
         # A student needs many images, and further ones cost no privacy.
+        asked = ClassMixtureQuestions.for_task(spec, budget)
         transfer_ratio = round(min(20.0, max(2.0, 20_000 / max(spec.count, 1))))
         return cls(
             mixture_share=round(max(0.1, mixture_share), 3),
-            means_share=round(min(0.8, max(0.05, 0.15 * math.sqrt(6_000 / class_signal))), 3),
-            components=round(min(24.0, max(1.0, class_signal / 500))),
+            means_share=asked.means_share,
+            components=asked.components,
             rounds=round(min(1_000.0, max(50.0, 800 * (signal / 60_000) ** 0.7))),
             sampling=min(0.5, max(0.03, 2_000 / max(spec.count, 1))),
             rate=round(rate, 1),
@@ -159,23 +146,15 @@ class Sfumato(Synthesizer):
             candidates=2 if colour else 6,
         )
 
-    def _shares(self, spec: Spec) -> dict[str, float]:
-        """The share of each question in the mixtures' part of the budget."""
-        basis = {**BASIS_SHARES, "spectrum": SPECTRUM_SHARE} if _in_colour(spec) else BASIS_SHARES
-        means = {
-            "common mean": COMMON_MEAN_SHARE * self.means_share,
-            "class means": (1 - COMMON_MEAN_SHARE) * self.means_share,
-        }
-        remainder = 1 - sum(basis.values()) - self.means_share
-        variation = {name: remainder * share for name, share in VARIATION_SHARES.items()}
-        return {**basis, **means, **variation}
+    def _mixture_questions(self) -> ClassMixtureQuestions:
+        return ClassMixtureQuestions(self.means_share, self.axes, self.components, self.component_rounds, self.seed)
 
     def plan(self, spec: Spec) -> Sequence[GaussianSum]:
-        rounds = {"lengths": 3, "components": self.component_rounds}
-        mixture = [
-            GaussianSum(rounds=rounds.get(name, 1), share=self.mixture_share * share, purpose=PURPOSES[name])
-            for name, share in self._shares(spec).items()
-        ]
+        beside = SPECTRUM_SHARE if _in_colour(spec) else 0.0
+        mixture = self._mixture_questions().plan(self.mixture_share, beside=beside)
+        if beside:
+            spectrum = GaussianSum(share=self.mixture_share * beside, purpose=PURPOSES["spectrum"])
+            mixture = [*mixture[:2], spectrum, *mixture[2:]]
         teacher = GaussianSum(
             rounds=self.rounds, sampling=self.sampling, share=1 - self.mixture_share, purpose=PURPOSES["teacher"]
         )
@@ -228,12 +207,12 @@ class Sfumato(Synthesizer):
         # A network that cannot be used is refused here, before anything is charged.
         seen = None if self.network == NO_NETWORK else public_features(self.network, spec.shape)
         names = {purpose: name for name, purpose in PURPOSES.items()}
-        questions = {names[asked.purpose]: asked for asked in private.ledger.calibrate(*self.plan(spec))}
-        code = _choose_code(private, questions["tones"])
+        calibrated = private.ledger.calibrate(*self.plan(spec))
+        questions = {names[asked.purpose]: asked for asked in calibrated}
+        code = choose_code(private, calibrated)
         photographs = code.kind == "scene" and _large_enough(spec)
         procedural = self._procedural_images(private, questions, photographs=photographs)
-        mixtures = self._fit_mixtures(private, questions, code)
-        sampler = MixtureSampler(code, mixtures, torch.Generator().manual_seed(self.seed + 1))
+        sampler = self._mixture_questions().fit(private, calibrated, code)
         features = PhotographFeatures(*spec.shape) if photographs else ScatteringFeatures(*spec.shape)
         teacher = self._train_teacher(private, questions["teacher"], sampler, features)
         class_maps = self._class_maps(private, questions, procedural) if self._pictures(spec) else None
@@ -273,7 +252,7 @@ class Sfumato(Synthesizer):
 
         scale = spectrum.bound / spec.count
         mean_row = query(clipped_row, l2_bound=1.0).float() * scale
-        match = spectrum.matching(mean_row, deviation=_noise(query) * scale)
+        match = spectrum.matching(mean_row, deviation=noise_of(query) * scale)
         return lambda count, draw: quantised(match(scenes(count, spec.shape, draw)))
 
     def _class_maps(
@@ -283,85 +262,10 @@ class Sfumato(Synthesizer):
         examples = procedural(SPECTRUM_EXAMPLES, torch.Generator().manual_seed(self.seed))
         maps = NetworkMaps(examples.float() / 255)
         seen = private.mapped(lambda image: maps(image[None])[0])
-        common = _common_mean(seen.open(questions["network mean"]), NETWORK_BOUNDS[0], maps.bands)
+        common = common_mean(seen.open(questions["network mean"]), NETWORK_BOUNDS[0], maps.bands)
         query = seen.open(questions["network class means"])
-        deviations, _ = _class_deviations(query, common, NETWORK_BOUNDS[1], maps.bands)
+        deviations, _ = class_deviations(query, common, NETWORK_BOUNDS[1], maps.bands)
         return ClassMaps(maps, common + deviations)
-
-    def _fit_mixtures(
-        self, private: PrivateImages, questions: dict[str, GaussianSum], code: ImageCode
-    ) -> moments.ClassMixtures:
-        """A mixture of Gaussians for each class: means, then principal axes, then components, from charged sums."""
-        codes = private.mapped(lambda image: code.encode(image)[None, None])
-        lengths = codes.open(questions["lengths"])
-        longest = math.sqrt(math.prod(code.shape[1:]) * len(code.centres))  # no image code is longer
-
-        bound = _length_quantile(lengths, lambda z, label: z.flatten(), longest, quantile=0.9)
-        common = _common_mean(codes.open(questions["common mean"]), bound, code.bands)
-
-        bound = _length_quantile(lengths, lambda z, label: z.flatten() - common, longest, quantile=0.9)
-        deviations, sizes = _class_deviations(codes.open(questions["class means"]), common, bound, code.bands)
-        means = common + deviations
-
-        def residual(z: Tensor, label: Tensor) -> Tensor:
-            return (z.flatten() - means[label])[code.coarse]
-
-        bound = _length_quantile(lengths, residual, longest, quantile=0.7)
-
-        def clipped_residual(z: Tensor, label: Tensor) -> Tensor:
-            return moments.clipped(residual(z, label), bound)
-
-        axes, pooled = self._pooled_axes(codes.open(questions["pooled covariance"]), clipped_residual, bound)
-
-        def projected(z: Tensor, label: Tensor) -> Tensor:  # coordinates along the pooled axes, of norm at most 1
-            return clipped_residual(z, label) @ axes / bound
-
-        class_variances, rotations = _class_axes(
-            codes.open(questions["class covariances"]), projected, bound, pooled, sizes
-        )
-
-        def coordinates(z: Tensor, label: Tensor) -> Tensor:  # along the axes of its own class
-            return bound * projected(z, label) @ rotations[label]
-
-        mixtures = self._fit_components(codes.open(questions["components"]), coordinates, bound, class_variances, sizes)
-        class_axes = torch.stack([axes @ rotation for rotation in rotations])
-        return moments.ClassMixtures(means, code.coarse, class_axes, mixtures)
-
-    def _pooled_axes(self, query: Query, residual: _Row, bound: float) -> tuple[Tensor, Tensor]:
-        """Principal axes (d, r) of the residuals of all classes, and the variances (r,) along them."""
-
-        def second_moments(z: Tensor, label: Tensor) -> Tensor:
-            return moments.packed(residual(z, label) / bound)
-
-        scale = bound**2  # back to the units of image codes
-        total = query(second_moments, l2_bound=1.0).float()
-        covariance = moments.unpacked(total * scale / query.spec.count)
-        deviation = _noise(query) * scale / query.spec.count / math.sqrt(2)
-        return moments.denoised_spectrum(covariance, deviation=deviation, most=self.axes)
-
-    def _fit_components(
-        self, query: Query, coordinates: _Row, bound: float, variances: Tensor, sizes: Tensor
-    ) -> list[moments.GaussianMixture]:
-        """Lloyd's algorithm with noisy sums, in all classes at once."""
-        classes = range(len(variances))
-        draw = torch.Generator().manual_seed(self.seed)
-        centres = torch.stack([moments.initial_centres(self.components, v, draw) for v in variances])  # (k, m, r)
-        counts = (sizes / self.components)[:, None].expand(len(variances), self.components)
-        least_count = 0.05 * float(sizes.min()) / self.components
-        deviation = _noise(query) * bound / math.sqrt(1 - COMPONENT_COUNT_SHARE)
-        for _ in range(query.rounds):
-
-            def assigned(z: Tensor, label: Tensor, centres: Tensor = centres) -> Tensor:  # (m, 1 + r)
-                point = coordinates(z, label)
-                component = moments.nearest_component(point, centres[label], variances[label])
-                row = with_count(point / bound, COMPONENT_COUNT_SHARE)
-                return F.one_hot(component, self.components)[:, None] * row
-
-            sums = query.per_class(assigned, l2_bound=1.0).float()  # (k, m, 1 + r)
-            counts = (sums[..., 0] / math.sqrt(COMPONENT_COUNT_SHARE)).clamp(min=least_count)
-            totals = sums[..., 1:] * bound / math.sqrt(1 - COMPONENT_COUNT_SHARE)
-            centres = torch.stack([moments.updated_centres(totals[c], counts[c], deviation=deviation) for c in classes])
-        return [moments.mixture_of(centres[c], counts[c], variances[c]) for c in classes]
 
     def _train_teacher(
         self,
@@ -395,82 +299,6 @@ def _large_enough(spec: Spec) -> bool:
 def _in_colour(spec: Spec) -> bool:
     """Whether the images are photographs by public facts alone; of grey ones their tones decide, which are asked."""
     return spec.channels == 3 and _large_enough(spec)
-
-
-def _noise(query: Query) -> float:
-    return query.mechanism.noise_multiplier or 0.0
-
-
-def _choose_code(private: PrivateImages, mechanism: GaussianSum) -> ImageCode:
-    """The image code that suits the data, from a noisy histogram of pixel brightness."""
-    spec, edges = private.spec, torch.tensor(TONE_EDGES)
-
-    def histogram(image: Tensor, label: Tensor) -> Tensor:  # fractions that add up to 1, so their norm is at most 1
-        bins = torch.bucketize(image.mean(0).flatten(), edges)
-        return F.one_hot(bins, len(TONE_EDGES) + 1).float().mean(0)
-
-    fractions = private.open(mechanism)(histogram, l2_bound=1.0) / spec.count
-    black, dark, medium, bright, light, white = fractions.tolist()
-    plain_ground = max(black, white) >= 0.3
-    if spec.channels > 1 or not plain_ground or min(spec.height, spec.width) < 16:
-        lightness = float(fractions.float() @ TONE_CENTRES / fractions.sum().clamp(min=0.5))
-        return ImageCode("scene", spec.shape, lightness=min(1.0, max(0.0, lightness)))
-    inverted = white > black
-    ink = black + dark if inverted else bright + light + white
-    kind: Kind = "strokes" if ink > medium else "object"
-    return ImageCode(kind, spec.shape, inverted=inverted)
-
-
-def _length_quantile(query: Query, row: _Row, longest: float, *, quantile: float) -> float:
-    """About this quantile of the lengths of the rows, from a noisy histogram."""
-    edges = longest * LENGTH_EDGES
-
-    def bin_of(z: Tensor, label: Tensor) -> Tensor:
-        return torch.bucketize(torch.linalg.vector_norm(row(z, label)), edges)
-
-    counts = query.histogram(bin_of, bins=len(edges) + 1).clamp(min=0)
-    significant = counts * (counts > 3 * _noise(query))  # otherwise the noise of empty bins can exceed a few records
-    if significant.any():
-        counts = significant
-    reached = (counts.cumsum(0) >= quantile * counts.sum()).nonzero()
-    return float(edges[min(int(reached[0]), len(edges) - 1)])
-
-
-def _common_mean(query: Query, bound: float, bands: Tensor) -> Tensor:
-    """The mean of all image codes (d,)."""
-    total = query(lambda z, label: moments.clipped(z.flatten(), bound) / bound, l2_bound=1.0).float()
-    scale = bound / query.spec.count
-    variance = torch.tensor([_noise(query) * scale]).square()
-    return moments.wiener_shrunk(total[None] * scale, bands, variance)[0]
-
-
-def _class_deviations(query: Query, common: Tensor, bound: float, bands: Tensor) -> tuple[Tensor, Tensor]:
-    """Deviations of the class means from the common mean (k, d), and class sizes (k,).
-
-    Image codes are longer than their deviations from the common mean, so asking for these needs less noise.
-    """
-
-    def counted_deviation(z: Tensor, label: Tensor) -> Tensor:
-        return with_count(moments.clipped(z.flatten() - common, bound) / bound, CLASS_COUNT_SHARE)
-
-    sums = query.per_class(counted_deviation, l2_bound=1.0).float()  # (k, 1 + d)
-    sizes = class_sizes(sums[:, 0], share=CLASS_COUNT_SHARE, noise=_noise(query))
-    scale = bound / math.sqrt(1 - CLASS_COUNT_SHARE) / sizes
-    variances = (_noise(query) * scale).square()
-    return moments.wiener_shrunk(sums[:, 1:] * scale[:, None], bands, variances), sizes
-
-
-def _class_axes(query: Query, projected: _Row, bound: float, pooled: Tensor, sizes: Tensor) -> tuple[Tensor, Tensor]:
-    """Variances (k, r) of each class along its own axes, and the rotations (k, r, r) from pooled axes to these."""
-    scale = bound**2
-    sums = query.per_class(lambda z, label: moments.packed(projected(z, label)), l2_bound=1.0)
-    covariances = moments.unpacked(sums.float() * (scale / sizes)[:, None])
-    deviations = _noise(query) * scale / sizes / math.sqrt(2)
-    found = [
-        moments.class_covariance(covariance, pooled, deviation=float(deviation))
-        for covariance, deviation in zip(covariances, deviations, strict=True)
-    ]
-    return torch.stack([values for values, _ in found]), torch.stack([rotation for _, rotation in found])
 
 
 def _cross_entropy(model: Callable[..., Tensor], features: Tensor, label: Tensor) -> Tensor:

@@ -113,7 +113,7 @@ def _grid(epsilon: float) -> float:
 
 @functools.lru_cache(maxsize=64)  # planning, charging and certifying compose the same mechanisms
 def _compose(mechanisms: tuple[Mechanism, ...], grid: float) -> Any:
-    """One loss distribution; Gaussian rounds that are not sampled compose exactly to one Gaussian, so they are merged."""
+    """One loss distribution; Gaussian rounds without sampling compose exactly to one Gaussian, so they are merged."""
     precision = 0.0  # of the one Gaussian that all rounds without sampling make together
     total = None
     for mechanism in mechanisms:

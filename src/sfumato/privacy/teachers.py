@@ -61,9 +61,7 @@ class Teachers:
 
     def __init__(self, ledger: Ledger, charge: Charge, model: TeacherModel) -> None:
         if not isinstance(charge.mechanism, ShardedAnswers | ShardedSums):
-            raise UsageError(
-                f"Expected ShardedAnswers or ShardedSums to teach, got {type(charge.mechanism).__name__}."
-            )
+            raise UsageError(f"Expected ShardedAnswers or ShardedSums to teach, got {type(charge.mechanism).__name__}.")
         self._ledger = ledger
         self._charge = charge
         self._model = model
