@@ -1,15 +1,28 @@
-"""A class-conditional generator that is cheap on a CPU: overlapping patches at half size, then interpolated."""
+"""What a class-conditional generator is, and one that is cheap on a CPU: overlapping patches, then interpolated."""
 
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from typing import cast
 
 import torch
 from torch import Tensor, nn
 
 
-class PatchGenerator(nn.Module):
+class ConditionalGenerator(nn.Module, ABC):
+    """A network from random inputs and labels to images in [0, 1]."""
+
+    @abstractmethod
+    def inputs(self, labels: Tensor, draw: torch.Generator) -> Tensor:
+        """What images of these labels are made from, drawn at random: (b, ...)."""
+
+    @abstractmethod
+    def forward(self, inputs: Tensor, labels: Tensor) -> Tensor:  # (b, ...), (b,) -> (b, c, h, w)
+        """One image for each input."""
+
+
+class PatchGenerator(ConditionalGenerator):
     """Latent and class to a coarse map of codes; a transposed convolution turns them into overlapping patches.
 
     Full-size convolutions would cost ten times as much per step as everything else; half size and one shared set of
@@ -57,8 +70,11 @@ class PatchGenerator(nn.Module):
                 for parameter in (layer.weight, layer.bias):
                     nn.init.uniform_(cast(Tensor, parameter), -bound, bound, generator=draw)
 
-    def forward(self, latents: Tensor, labels: Tensor) -> Tensor:  # (b, latent), (b,) -> (b, c, h, w) in [0, 1]
-        given = torch.cat([latents, nn.functional.one_hot(labels, self.classes).float()], dim=1)
+    def inputs(self, labels: Tensor, draw: torch.Generator) -> Tensor:
+        return torch.randn(len(labels), self.latent, generator=draw)
+
+    def forward(self, inputs: Tensor, labels: Tensor) -> Tensor:  # (b, latent), (b,) -> (b, c, h, w) in [0, 1]
+        given = torch.cat([inputs, nn.functional.one_hot(labels, self.classes).float()], dim=1)
         made = cast(Tensor, self.patches(self.codes(given)))
         down, across = cast(Tensor, self.down), cast(Tensor, self.across)  # (h, h/2), (w, w/2)
         made = made[:, :, : down.shape[1], : across.shape[1]]

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from sfumato.errors import expect_within
-from sfumato.networks.generator import PatchGenerator
+from sfumato.networks.generator import ConditionalGenerator, PatchGenerator
 from sfumato.progress import track
 from sfumato.values import Images, Spec
 
@@ -89,7 +89,7 @@ def train_pixels(
 
 
 def _train(
-    generator: PatchGenerator | PixelTable,
+    generator: ConditionalGenerator,
     settings: GeneratorSettings,
     distance: Distance,
     *,
@@ -101,7 +101,7 @@ def _train(
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, settings.rate)
     labels = torch.arange(classes).repeat_interleave(max(8, settings.batch // classes))
     for _ in track(range(settings.steps), what=what, total=settings.steps):
-        images = generator(torch.randn(len(labels), generator.latent, generator=draw), labels)
+        images = generator(generator.inputs(labels, draw), labels)
         loss = distance(images.reshape(classes, -1, *images.shape[1:]))
         optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
@@ -109,7 +109,7 @@ def _train(
         schedule.step()
 
 
-class PixelTable(nn.Module):
+class PixelTable(ConditionalGenerator):
     """`each` images of each class, as parameters: used in turn during training, then selected by the latent."""
 
     latent = 1
@@ -119,10 +119,11 @@ class PixelTable(nn.Module):
         self.classes, self.each = classes, each
         self.logits = nn.Parameter(0.5 * torch.randn(classes, each, *shape, generator=draw))
 
-    def forward(self, latents: Tensor, labels: Tensor) -> Tensor:  # (b, 1), (b,) -> (b, c, h, w) in [0, 1]
-        turns = (
-            _turns(labels, self.classes) if self.training else (self.each * torch.special.ndtr(latents[:, 0])).long()
-        )
+    def inputs(self, labels: Tensor, draw: torch.Generator) -> Tensor:
+        return torch.randn(len(labels), self.latent, generator=draw)
+
+    def forward(self, inputs: Tensor, labels: Tensor) -> Tensor:  # (b, 1), (b,) -> (b, c, h, w) in [0, 1]
+        turns = _turns(labels, self.classes) if self.training else (self.each * torch.special.ndtr(inputs[:, 0])).long()
         return cast(Tensor, self.logits)[labels, turns % self.each].sigmoid()
 
 
@@ -141,7 +142,7 @@ class GeneratorSampler:
 
     def __init__(
         self,
-        generator: PatchGenerator | PixelTable,
+        generator: ConditionalGenerator,
         classes: tuple[str, ...],
         likeness: Likeness,
         *,
@@ -165,6 +166,4 @@ class GeneratorSampler:
         return drafts[best, torch.arange(len(labels))].mul(255).round().to(torch.uint8)
 
     def _draft(self, labels: Tensor) -> Tensor:
-        return cast(
-            Tensor, self._generator(torch.randn(len(labels), self._generator.latent, generator=self._draw), labels)
-        )
+        return cast(Tensor, self._generator(self._generator.inputs(labels, self._draw), labels))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -29,6 +30,11 @@ class MixtureSampler:
             else:
                 images = detailed(images, self.draw)
         return quantised(images)
+
+
+def painter(sampler: MixtureSampler, *, details: int) -> Callable[[Tensor, torch.Generator], Tensor]:
+    """Images (b, c, h, w) in [0, 1] of labels, from a random generator of the caller's own."""
+    return lambda labels, draw: replace(sampler, draw=draw)(labels, details=details).float() / 255
 
 
 def quantised(images: Tensor) -> Tensor:
