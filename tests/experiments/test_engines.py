@@ -6,6 +6,7 @@ import os
 import signal
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +53,20 @@ def test_a_cell_says_what_it_took_and_is_not_run_twice(tmp_path: Path) -> None:
     assert {"sfumato", "torch"} <= set(made["versions"])
     assert run_cell(tmp_path, job) == first
     assert Store(tmp_path).cell(job.inputs).measures()[MADE] == made
+
+
+def test_a_metric_with_settings_is_filed_under_these(tmp_path: Path) -> None:
+    (plain,) = cells(1)
+    settings = {"real2gen": {"archs": ["mlp"], "images_seen": 200, "most": 20}}
+    asked = replace(plain, measures=("real2gen",), metrics=settings)
+    assert run_cell(tmp_path, asked).problem == ""
+    key = "real2gen (archs mlp, images_seen 200, most 20)"
+    found = Store(tmp_path).cell(plain.inputs).measures()
+    assert set(found) == {MADE, key}
+    assert found[key]["details"]["judged"] == 20
+    assert found[key]["judges"] == "utility"
+    other = replace(asked, metrics={"real2gen": {"archs": ["mlp"], "images_seen": 200, "most": 10}})
+    assert set(other.wanted()) != set(asked.wanted())
 
 
 def test_a_problem_of_one_cell_is_a_sentence_and_stops_no_other(tmp_path: Path) -> None:

@@ -5,17 +5,18 @@ from __future__ import annotations
 import resource
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
 from sfumato import contracts, data
 from sfumato.contracts import Sampler
 from sfumato.errors import SfumatoError
-from sfumato.experiments.recipe import StudentSetting
-from sfumato.judging.evaluate import evaluate_release
+from sfumato.experiments.recipe import StudentSetting, measure_key, metric_with
+from sfumato.experiments.recipe_format import MetricSettings
+from sfumato.judging.evaluate import score_release
 from sfumato.judging.student import train_student
 from sfumato.lab.scores import versions
 from sfumato.lab.store import Store, Stored
@@ -48,6 +49,7 @@ class CellJob:
     job: Job
     measures: tuple[str, ...]
     students: tuple[StudentSetting, ...] = ()
+    metrics: Mapping[str, MetricSettings] = field(default_factory=dict)  # settings of some
 
     def stored(self, store: Path) -> Stored:
         return Store(store).cell(self.inputs)
@@ -57,7 +59,7 @@ class CellJob:
 
     def wanted(self) -> tuple[str, ...]:
         """The names under which its measures are filed."""
-        others = tuple(name for name in self.measures if name != "student")
+        others = tuple(measure_key(name, self.metrics.get(name, {})) for name in self.measures if name != "student")
         students = tuple(s.key for s in self.students) if "student" in self.measures else ()
         return (MADE, *others, *students)
 
@@ -94,12 +96,14 @@ def _fill(stored: Stored, cell: CellJob) -> None:
         if name in cell.wanted() and not stored.has(name):
             stored.add(name, {"value": None, **_guarantee(stored.release)} if name == MADE else {"value": None})
     for name in cell.measures:
-        if name in contracts.names("metrics") and not stored.has(name):
+        key = measure_key(name, cell.metrics.get(name, {}))
+        if name in contracts.names("metrics") and not stored.has(key):
+            metric = metric_with(name, cell.metrics.get(name, {}))
             with measured() as cost:
-                (score,) = evaluate_release(
-                    stored.release, job.data, reading=job.reading, metrics=(name,), public=job.public
+                (score,) = score_release(
+                    stored.release, job.data, {name: metric}, reading=job.reading, public=job.public
                 )
-            stored.add(name, {**asdict(score), **cost, "judges": contracts.find("metrics", name).judges})
+            stored.add(key, {**asdict(score), **cost, "judges": metric.judges})
     for s in cell.students:
         if s.key in cell.wanted() and not stored.has(s.key):
             with measured() as cost:

@@ -92,7 +92,9 @@ class Experiment:
             "public_content": self.shelf.content(row.cell.public) if row.cell.public else "",
             "sfumato": version("sfumato"),
         }
-        return CellJob(row.name, inputs, job, self.recipe.measure, (row.student,))
+        return CellJob(
+            row.name, inputs, job, self.recipe.measure, (row.student,), self.recipe.profiles[self.profile].metrics
+        )
 
     def plan(self, only: str = "") -> list[dict[str, Any]]:
         """Of each cell what it would ask, cost and take; no private pixel is read."""

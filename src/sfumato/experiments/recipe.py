@@ -7,16 +7,27 @@ import itertools
 import math
 import tomllib
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from pydantic import ValidationError
 
 from sfumato import contracts
-from sfumato.contracts import Synthesizer
+from sfumato.contracts import Metric, Synthesizer
 from sfumato.errors import UsageError, printable
-from sfumato.experiments.recipe_format import Grid, Loss, Mode, Profile, ProfileName, Recipe, Value, unknown
+from sfumato.experiments.recipe_format import (
+    Grid,
+    Loss,
+    MetricSettings,
+    Mode,
+    Profile,
+    ProfileName,
+    Recipe,
+    Value,
+    many,
+    unknown,
+)
 from sfumato.making.settings import with_settings
 from sfumato.networks import classifiers
 from sfumato.privacy import Budget
@@ -179,6 +190,24 @@ def _rows(method: str, common: Profile, grid: Grid) -> Iterator[Row]:
                 yield Row(cell, student, grid.label, tuple((n, settings[n]) for n in many), defaults)
 
 
+def metric_with(name: str, settings: MetricSettings) -> Metric:
+    """The metric of that name with these settings; those that it does not have are refused."""
+    metric: Any = contracts.find("metrics", name)()
+    known = [field.name for field in fields(metric)]
+    for setting in settings:
+        if setting not in known:
+            raise UsageError(unknown(f"setting of {name}", setting, known))
+    values = {setting: tuple(value) if isinstance(value, list) else value for setting, value in settings.items()}
+    changed: Metric = replace(metric, **values)
+    return changed
+
+
+def measure_key(name: str, settings: MetricSettings) -> str:
+    """The name that a judgement is filed under: with its settings, if it has some of its own."""
+    texts = [f"{setting} {'+'.join(map(str, many(value)))}" for setting, value in settings.items()]
+    return f"{name} ({', '.join(texts)})" if texts else name
+
+
 def written(value: Value) -> str:
     """A setting as a user writes it on the command line."""
     return str(value).lower() if isinstance(value, bool) else str(value)
@@ -219,8 +248,11 @@ def _check(recipe: Recipe) -> None:
         )
     if not recipe.grid and recipe.show != "toy":
         raise UsageError("Expected at least one [[grid]] in the recipe, got none.", fix="add one")
-    for profile in recipe.profiles:
-        for row in rows_of(recipe, profile):
+    for name, profile in recipe.profiles.items():
+        for metric in profile.metrics:
+            _check_names("metric with settings", (metric,), recipe.measure)
+            metric_with(metric, profile.metrics[metric])
+        for row in rows_of(recipe, name):
             _check_row(row)
 
 

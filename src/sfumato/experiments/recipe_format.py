@@ -26,6 +26,7 @@ def entry(value: Any) -> Any:
 Names = Annotated[tuple[str, ...], BeforeValidator(many)]
 Numbers = Annotated[tuple[float, ...], BeforeValidator(many)]
 Values = Annotated[tuple[Value, ...], BeforeValidator(many)]
+MetricSettings = dict[str, Value | list[Value]]
 Loss = Literal["logits", "kl", "labels"]
 Mode = Literal["grey", "colour"]
 
@@ -72,6 +73,7 @@ class Profile(Strict):
     size: int | None = None
     mode: Mode | None = None
     set: dict[str, Value] = {}
+    metrics: dict[str, MetricSettings] = {}  # settings of metrics, by their names
 
 
 class Grid(Strict):

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from sfumato.experiments.recipe import Row
-from sfumato.experiments.recipe_format import Recipe, Value
+from sfumato.experiments.recipe import Row, measure_key
+from sfumato.experiments.recipe_format import ProfileName, Recipe, Value
 from sfumato.lab.folder import NOTICE
 
 PERCENT = ("student", "teacher")  # measures that are accuracies
@@ -15,13 +15,15 @@ NO_SPLIT = "\\* judged on the training records themselves: the data set has no t
 
 def document(
     recipe: Recipe,
-    profile: str,
+    profile: ProfileName,
     rows: list[Row],
     scores: list[dict[str, Any]],
     problems: dict[str, str],
     tuning: dict[str, Any],
 ) -> dict[str, Any]:
     """Everything that the table shows, for machines; reported rows without a cell of their own come last."""
+    settings = recipe.profiles[profile].metrics
+    keys = {name: measure_key(name, settings.get(name, {})) for name in recipe.measure}
     literature = recipe.reported.documents()
     used: list[int] = []
     lines = []
@@ -36,7 +38,7 @@ def document(
                 "cell": row.name,
                 **_axes(recipe, row),
                 "student": row.student.arch,
-                "measured": {name: _measured(row, name, found) for name in recipe.measure if name != "losses"},
+                "measured": {name: _measured(row, name, found, keys) for name in recipe.measure if name != "losses"},
                 "reported": literature[matches[0]]["value"] if matches else None,
                 "problem": problems.get(row.name, "" if found else "not run yet"),
             }
@@ -126,8 +128,9 @@ def _fits(recipe: Recipe, row: Row, reported: dict[str, Value]) -> bool:
     return True
 
 
-def _measured(row: Row, name: str, found: dict[str, Any]) -> dict[str, Any] | None:
-    score = found.get(row.student.key if name == "student" else name)
+def _measured(row: Row, name: str, found: dict[str, Any], keys: dict[str, str]) -> dict[str, Any] | None:
+    """`keys` are the names that judgements are filed under, which tell their settings."""
+    score = found.get(row.student.key if name == "student" else keys[name])
     if score is None or score["value"] is None:
         return None
     details = score.get("details", {})

@@ -49,17 +49,33 @@ def evaluate_release(
         model = read_model(Path(folder))
         scores = evaluate_model(model, reference_for(model, real, reading, group=group), metrics=metrics, panel=panel)
     else:
-        release = read_release(Path(folder))
-        provide_weights(extractor)
         judges = panel_of(panel, metrics, profile=profile, extractor=extractor)
-        images = reference_for(release, real, reading, public=public, group=group)
-        scores = _evaluate_images(release, images, judges, named=bool(metrics))
+        scores = score_release(folder, real, judges, reading=reading, public=public, group=group, named=bool(metrics))
     if panel == "full" and not metrics:
         try:
             scores += attack_release(folder, real, reading=reading, panel="full", public=public)
         except NotApplicable as reason:
             print(f"Attacks were left out. {reason.what}", file=sys.stderr)
     return scores
+
+
+def score_release(
+    folder: Path | str,
+    real: str,
+    judges: Mapping[str, Metric],
+    *,
+    reading: Reading,
+    public: str | None = None,
+    group: str | None = None,
+    named: bool = True,
+) -> list[Score]:
+    """Score released images by these metrics, with the settings that they have; the results go to the lab folder."""
+    release = read_release(Path(folder))
+    for extractor in {getattr(metric, "extractor", "auto") for metric in judges.values()}:
+        provide_weights(extractor)
+    return _evaluate_images(
+        release, reference_for(release, real, reading, public=public, group=group), judges, named=named
+    )
 
 
 def _evaluate_images(release: Release, real: Reference, judges: Mapping[str, Metric], *, named: bool) -> list[Score]:
