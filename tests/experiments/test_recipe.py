@@ -97,7 +97,7 @@ def recipe(folder: Path, text: str = SMALL) -> Path:
         ('"steps", "value"]', '"stepz", "value"]', "reported column"),
         ('"DP-GAN", "digits", "", 0, 40.36', '"DP-GAN", 40.36', "5 values"),
         ('public = "digits"', "", "public images"),
-        ("[[grid]]", '[profiles.small.metrics]\nobfuscation = { blurr = 3 }\n\n[[grid]]', "setting of obfuscation"),
+        ("[[grid]]", "[profiles.small.metrics]\nobfuscation = { blurr = 3 }\n\n[[grid]]", "setting of obfuscation"),
         ("[[grid]]", "[profiles.small.metrics]\nfid = { most = 30 }\n\n[[grid]]", "metric with settings, got 'fid'"),
         ('show = "curve"', 'show = "pie"', "'table', 'curve', 'grid' or 'toy'"),
         ("[[grid]]", "[[grid", "TOML"),

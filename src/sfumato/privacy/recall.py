@@ -87,6 +87,9 @@ class RecalledVault(Vault):
         self.present = np.zeros(0, bool)
         self._records = Records((0,), np.uint8, file=None)
 
+    def expect_records(self) -> None:
+        raise _unanswered()
+
     def batch(self, chosen: NDArray[np.int64]) -> tuple[Tensor, Tensor, Tensor]:
         raise _unanswered()
 

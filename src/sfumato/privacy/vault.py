@@ -133,6 +133,9 @@ class Vault:
         pixels[~present] = 0
         return pixels, torch.from_numpy(self.labels[chosen]).masked_fill(~present, 0), present
 
+    def expect_records(self) -> None:
+        """Raises where there are none, and only recorded answers can be given."""
+
     def total(
         self, rows: Rows, included: NDArray[np.bool_], *, clip: bool, microbatch: int | None
     ) -> NDArray[np.int64]:

@@ -144,8 +144,10 @@ class _Training:
 
     def _add_gradients(self, loss: Tensor) -> None:
         """Add the gradient of a loss on public images to the noisy one."""
-        for parameter, gradient in zip(self._trained, torch.autograd.grad(loss, self._trained), strict=True):
-            parameter.grad = gradient if parameter.grad is None else parameter.grad + gradient
+        gradients = torch.autograd.grad(loss, self._trained, allow_unused=True)
+        for parameter, gradient in zip(self._trained, gradients, strict=True):
+            if gradient is not None:
+                parameter.grad = gradient if parameter.grad is None else parameter.grad + gradient
 
     def finish(self) -> None:
         for average, parameter in zip(self._averages, self._trained, strict=True):
