@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import torch
 from torch import Tensor
@@ -107,6 +107,7 @@ class ShardGuidance:
             shards=max(1, min(MOST_SHARDS, spec.count // LEAST_RECORDS)),
             batch=classes * max(1, 100 // classes),
             fakes=classes * max(1, 100 // classes),
+            warmup=60 if spec.count >= 5_000 else 20,
             means_share=mixtures.means_share,
             components=mixtures.components,
         )
@@ -163,7 +164,7 @@ class ShardGuidance:
         )
         frequencies = self.sees(spec)
         seen = private.mapped(lambda image: frequencies.encode(image)[None, None])
-        teachers = seen.teach(calibrated[-1], model=model)
+        teachers = seen.teach(cast(ShardedSums | ShardedAnswers, calibrated[-1]), model=model)
         teach(teachers, _Directed(self, guided, frequencies, spec, lessons), self._pace, what=what)
         return GuidedSampler(guided.average, spec.classes, seed=self.seed + 1)
 
