@@ -66,7 +66,7 @@ class DPAC(ShardGuidance, Synthesizer):
     critic_weight: float = 0.8  # of its direction in an answer
     classifier_weight: float = 0.2
     classifier_entry: float = 0.1  # the part of all steps after which the classifier answers, too
-    classifier_steps: int = 5  # on generated images, and as many on real ones
+    classifier_steps: int = 3  # on generated images, and as many on real ones
     classifier_rate: float = 2e-3
 
     def __post_init__(self) -> None:
@@ -92,6 +92,10 @@ class DPAC(ShardGuidance, Synthesizer):
         return self.questions(
             spec, f"in which directions generated images should change, by {networks} on parts of the data"
         )
+
+    def seconds(self, spec: Spec) -> float:
+        weights = self.shards * self.sees(spec).length * self.critic_width
+        return super().seconds(spec) + 2e-8 * self.steps * self.classifier_steps * weights
 
     def fit(self, private: PrivateImages, public: Images | None) -> Sampler:
         spec = private.spec

@@ -40,11 +40,11 @@ class ShardGuidance:
 
     shards: int = 1_000
     answers: str = "summed"  # over all teachers; "routed", as published: each image has one teacher, drawn for it
-    steps: int = 600
+    steps: int = 150
     batch: int = 100  # images that a step asks about
     warmup: int = 60  # lessons before the first step
     warm_start: str = "own"  # each teacher against a generator of its own, thrown away; "shared": against the generator
-    lessons: int = 2  # before each step
+    lessons: int = 1  # before each step
     records: int = 20  # of each shard, in a lesson
     fakes: int = 100  # generated images in a lesson
     frequencies: int = 12  # lowest cosine frequencies per side, in which teachers see and answer
@@ -57,7 +57,7 @@ class ShardGuidance:
     latents: str = "gaussian"  # or "binary": zeros and ones
     hidden: int = 256
     codes: int = 16
-    learning_rate: float = 1e-3
+    learning_rate: float = 2e-3
     averaging: float = 0.98  # of the generator's weights
     diversity: float = 0.0  # weight of the distance between images of a class
     start: str = "nothing"  # or "painted": images from mixtures, which the generator corrects
@@ -132,8 +132,8 @@ class ShardGuidance:
     def seconds(self, spec: Spec) -> float:
         width = self.sees(spec).length * self.critic_width
         lessons = self.warmup + self.steps * self.lessons
-        learning = lessons * self.shards * width * (12 * self.records / 2.5e10 + 1.2e-8)
-        answering = self.steps * self.batch * width * (self.shards if self.answers == "summed" else 1) * 4e-10
+        learning = lessons * self.shards * width * (24 * self.records / 2.5e10 + 2.4e-8)
+        answering = self.steps * self.batch * width * (self.shards if self.answers == "summed" else 1) * 8e-10
         return 10 + learning + answering + self.steps * self.batch * spec.pixels * 4e-7
 
     def sees(self, spec: Spec) -> LowFrequencies:
