@@ -1,0 +1,204 @@
+"""What the GANs of the PATE family have in common: critics on disjoint shards, all of which vote on generated images.
+
+Critics see images by their low frequencies, so that small networks on few records learn something, and a direction in
+these is a short vector. Every image that is voted on is one answer of the sum over all critics; what is made of the
+noisy sums, and the generator, are post-processing.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Self
+
+import torch
+from torch import Tensor
+
+from sfumato.contracts import Sampler
+from sfumato.errors import expect_one_of, expect_within
+from sfumato.networks.generator import ConditionalGenerator, PatchGenerator
+from sfumato.networks.low_frequencies import LowFrequencies
+from sfumato.networks.refiner import Refiner
+from sfumato.privacy import Budget, GaussianSum, Mechanism, PrivateImages, ShardedSums, TeacherModel, Teachers
+from sfumato.synthesis.class_mixtures import ClassMixtureQuestions, choose_code
+from sfumato.synthesis.generator_training import GeneratorSampler
+from sfumato.synthesis.guided_generator import GuidedGenerator
+from sfumato.synthesis.hinge_critics import HingeCritic
+from sfumato.synthesis.mixture_sampler import painter
+from sfumato.synthesis.shard_networks import ShardNetwork
+from sfumato.synthesis.teacher_guidance import Pace, teach
+from sfumato.values import Spec
+
+REFINER_WIDTH = 16
+SMALL = 1e-12
+GUIDE = "guide."  # what the guide keeps, in the state of a training
+
+
+class Guide(ABC):
+    """What a method makes of votes: directions in which generated images should change."""
+
+    @abstractmethod
+    def directions(self, teachers: Teachers, seen: Tensor, labels: Tensor) -> Tensor:
+        """Ask one question about each image (b, d), and say in which direction it should change: (b, d)."""
+
+    def state(self) -> dict[str, Tensor]:
+        """What the next directions depend on, beside the answers."""
+        return {}
+
+    def restore(self, state: dict[str, Tensor]) -> None:
+        """Go on from such numbers; from none, begin."""
+        del state
+
+
+@dataclass(frozen=True)
+class VotedGenerator:
+    """The hyperparameters that these methods share, all public."""
+
+    shards: int = 2_000
+    steps: int = 150
+    batch: int = 60  # generated images that a step asks about
+    warmup: int = 20  # lessons of the critics before the first step
+    lessons: int = 2  # before each step
+    records: int = 20  # of each shard, in a lesson
+    fakes: int = 20  # generated images in a lesson
+    frequencies: int = 8  # lowest cosine frequencies per side, in which critics see images
+    critic_width: int = 16
+    critic_rate: float = 5e-3
+    critic_decay: float = 0.01  # of weights, relative to a step
+    latent: int = 10
+    hidden: int = 256
+    codes: int = 16
+    learning_rate: float = 3e-3
+    averaging: float = 0.98  # of the generator's weights
+    diversity: float = 0.1  # weight of the distance between images of a class
+    start: str = "nothing"  # or "painted": images from noisy mixtures, which the generator corrects
+    start_share: float = 0.5  # of the budget, for the mixtures
+    means_share: float = 0.15  # of the mixtures' budget
+    components: int = 4  # of the mixture of each class
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        expect_one_of(self, start=("nothing", "painted"))
+        most, share = 10**6, (1e-6, 1 - 1e-6)
+        expect_within(
+            self,
+            shards=(1, most),
+            steps=(1, most),
+            fakes=(1, most),
+            frequencies=(1, 10_000),
+            critic_width=(1, most),
+            critic_rate=(0, 100),
+            critic_decay=(0, 100),
+            latent=(1, 1_000),
+            hidden=(1, most),
+            codes=(1, most),
+            learning_rate=(1e-9, 100),
+            averaging=(0, 1 - 1e-9),
+            diversity=(0, 1e6),
+            start_share=share,
+            means_share=share,
+            components=(1, 1_000),
+            seed=(0, 2**31 - 2),
+        )
+        self._pace  # noqa: B018 - refuses what is out of its range
+
+    @property
+    def _pace(self) -> Pace:
+        return Pace(batch=self.batch, warmup=self.warmup, lessons=self.lessons, records=self.records)
+
+    @property
+    def _mixtures(self) -> ClassMixtureQuestions:
+        return ClassMixtureQuestions(
+            self.means_share, axes=48, components=self.components, component_rounds=4, seed=self.seed
+        )
+
+    def questions(self, spec: Spec, purpose: str) -> list[Mechanism]:
+        """The questions of a painted start, if there is one; then the votes, one vector for each image of each step."""
+        painted = self.start_share if self.start == "painted" else 0.0
+        votes = ShardedSums(shards=self.shards, rounds=self.steps * self.batch, share=1 - painted, purpose=purpose)
+        return [*(self._mixtures.plan(painted) if painted else []), votes]
+
+    def sees(self, spec: Spec) -> LowFrequencies:
+        """What critics see of an image."""
+        return LowFrequencies(spec.shape, self.frequencies)
+
+    def critic(self, spec: Spec) -> HingeCritic:
+        network = ShardNetwork("critic", self.sees(spec).length, self.critic_width, len(spec.classes))
+        return HingeCritic(network, self.critic_rate, self.critic_decay, self.seed)
+
+    def trained(
+        self,
+        private: PrivateImages,
+        asked: Sequence[Mechanism],
+        model: TeacherModel,
+        guide: Guide,
+        *,
+        what: str,
+    ) -> Sampler:
+        """Critics and generator, trained in turn; the images come from the average of the generator."""
+        spec = private.spec
+        *painted, votes = private.ledger.calibrate(*asked)
+        draw = torch.Generator().manual_seed(self.seed)
+        guided = GuidedGenerator(
+            self._begun(private, painted, draw),
+            len(spec.classes),
+            rate=self.learning_rate,
+            steps=self.steps,
+            averaging=self.averaging,
+            diversity=self.diversity,
+            draw=draw,
+        )
+        frequencies = self.sees(spec)
+        seen = private.mapped(lambda image: frequencies.encode(image)[None, None])
+        teachers = seen.teach(votes, model=model)
+        teach(teachers, _Voted(self, guided, frequencies, guide), self._pace, what=what)
+        generator = guided.average.eval().requires_grad_(False)
+        return GeneratorSampler(generator, spec.classes, lambda images, labels: images[:, 0], drafts=1, seed=self.seed + 1)
+
+    def _begun(
+        self, private: PrivateImages, painted: Sequence[Mechanism], draw: torch.Generator
+    ) -> ConditionalGenerator:
+        """The generator before its first step."""
+        spec, classes = private.spec, len(private.spec.classes)
+        if self.start == "painted":
+            sums = [asked for asked in painted if isinstance(asked, GaussianSum)]
+            mixtures = self._mixtures.fit(private, sums, choose_code(private, sums))
+            return Refiner(painter(mixtures, details=0), spec.shape, classes, width=REFINER_WIDTH, draw=draw)
+        return PatchGenerator(
+            spec.shape, classes, latent=self.latent, hidden=self.hidden, codes=self.codes, draw=draw
+        )
+
+
+class _Voted:
+    """A generator in training whose images follow the guide, one step after another."""
+
+    def __init__(
+        self, settings: VotedGenerator, guided: GuidedGenerator, frequencies: LowFrequencies, guide: Guide
+    ) -> None:
+        self._settings = settings
+        self._guided = guided
+        self._frequencies = frequencies
+        self._guide = guide
+
+    def lesson(self) -> tuple[Tensor, Tensor]:
+        images, labels = self._guided.fakes(self._settings.fakes)
+        return self._frequencies.encode(images), labels
+
+    def step(self, teachers: Teachers) -> None:
+        """One step along directions of mean length 1; frequencies that no critic sees fade, or they would drift."""
+        images, labels = self._guided.images(self._settings.batch)
+        seen = self._frequencies.encode(images.detach())
+        directions = self._guide.directions(teachers, seen, labels)
+        length = torch.linalg.vector_norm(directions, dim=1).mean().clamp(min=SMALL)
+        unseen = images.detach() - 0.5 - self._frequencies.directions(seen)
+        self._guided.follow(images, self._frequencies.directions(directions / length) - unseen)
+
+    def state(self) -> dict[str, Tensor]:
+        guide = {f"{GUIDE}{name}": value for name, value in self._guide.state().items()}
+        return {**self._guided.state(), **guide}
+
+    def restore(self, state: dict[str, Tensor]) -> None:
+        guide = {name.removeprefix(GUIDE): value for name, value in state.items() if name.startswith(GUIDE)}
+        self._guided.restore({name: value for name, value in state.items() if not name.startswith(GUIDE)})
+        self._guide.restore(guide)
