@@ -20,7 +20,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-
 from torch import Tensor
 
 from sfumato.contracts import Sampler, Synthesizer
@@ -50,7 +49,7 @@ class DataLens(VotedGenerator, Synthesizer):
 
     def fit(self, private: PrivateImages, public: Images | None) -> Sampler:
         kept = min(self.kept, self.sees(private.spec).length)
-        model = CompressedCritic(self.critic(private.spec), kept)
+        model = self.critic(private.spec, CompressedCritic, kept=kept)
         guide = SignGuide(kept, self.threshold if self.follow == "signs" else None)
         return self.trained(private, self.plan(private.spec), model, guide, what="datalens")
 

@@ -57,8 +57,7 @@ class GPATE(VotedGenerator, Synthesizer):
         spec = private.spec
         draw = torch.Generator().manual_seed(self.seed + 2)
         projections = Projections.drawn(self.sees(spec).length, self.dimensions, draw)
-        critic = self.critic(spec)
-        model = BinVoter(critic.network, critic.rate, critic.decay, critic.seed, projections, self.bins)
+        model = self.critic(spec, BinVoter, projections=projections, bins=self.bins)
         threshold = self.threshold if self.aggregation == "confident" else None
         guide = BinGuide(projections, self.bins, threshold, draw)
         return self.trained(private, self.plan(spec), model, guide, what="g-pate")
@@ -93,11 +92,13 @@ class Projections(NamedTuple):
 
 def bin_edges(bins: int) -> Tensor:
     """Quantiles of the standard normal distribution, which the coordinates of a random unit vector are close to."""
-    return torch.special.ndtri(torch.arange(1, bins) / bins)
+    edges: Tensor = torch.special.ndtri(torch.arange(1, bins) / bins)
+    return edges
 
 
 def bin_centres(bins: int) -> Tensor:
-    return torch.special.ndtri((torch.arange(bins) + 0.5) / bins)
+    centres: Tensor = torch.special.ndtri((torch.arange(bins) + 0.5) / bins)
+    return centres
 
 
 @dataclass(frozen=True)

@@ -10,12 +10,11 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Self
+from typing import Any, Self, TypeVar
 
 import torch
 from torch import Tensor
 
-from sfumato.contracts import Sampler
 from sfumato.errors import expect_one_of, expect_within
 from sfumato.networks.generator import ConditionalGenerator, PatchGenerator
 from sfumato.networks.low_frequencies import LowFrequencies
@@ -30,7 +29,11 @@ from sfumato.synthesis.shard_networks import ShardNetwork
 from sfumato.synthesis.teacher_guidance import Pace, teach
 from sfumato.values import Spec
 
+C = TypeVar("C", bound=HingeCritic)
 REFINER_WIDTH = 16
+RECORDS_OF_SHARD = 30  # about; with fewer, votes have less noise and critics know less
+MOST_SHARDS = 1_500
+BATCH, FAKES = 60, 40  # images of a step and of a lesson, about: as many of each class
 SMALL = 1e-12
 GUIDE = "guide."  # what the guide keeps, in the state of a training
 
@@ -113,6 +116,26 @@ class VotedGenerator:
             self.means_share, axes=48, components=self.components, component_rounds=4, seed=self.seed
         )
 
+    @classmethod
+    def for_task(cls, spec: Spec, budget: Budget) -> Self:
+        mixtures = ClassMixtureQuestions.for_task(spec, budget)
+        return cls(
+            shards=max(1, min(MOST_SHARDS, spec.count // RECORDS_OF_SHARD)),
+            batch=len(spec.classes) * max(1, BATCH // len(spec.classes)),
+            fakes=len(spec.classes) * max(1, FAKES // len(spec.classes)),
+            means_share=mixtures.means_share,
+            components=mixtures.components,
+        )
+
+    def seconds(self, spec: Spec) -> float:
+        """Measured on one core: learning is mostly Adam's passes over all weights, answering one product each."""
+        weights = self.sees(spec).length * self.critic_width * self.shards
+        lessons = self.warmup + self.steps * self.lessons
+        learning = lessons * weights * (6e-8 + 1e-9 * (self.records + self.fakes))
+        answering = self.steps * self.batch * weights * 1e-9
+        painting = 3e-4 * spec.count + 2e-4 * lessons * self.fakes if self.start == "painted" else 0.0
+        return 5 + learning + answering + painting + self.steps * self.batch * spec.pixels * 1e-6
+
     def questions(self, spec: Spec, purpose: str) -> list[Mechanism]:
         """The questions of a painted start, if there is one; then the votes, one vector for each image of each step."""
         painted = self.start_share if self.start == "painted" else 0.0
@@ -123,9 +146,10 @@ class VotedGenerator:
         """What critics see of an image."""
         return LowFrequencies(spec.shape, self.frequencies)
 
-    def critic(self, spec: Spec) -> HingeCritic:
+    def critic(self, spec: Spec, kind: type[C], **own: Any) -> C:
+        """A method's kind of critic, with what it needs beside the common settings."""
         network = ShardNetwork("critic", self.sees(spec).length, self.critic_width, len(spec.classes))
-        return HingeCritic(network, self.critic_rate, self.critic_decay, self.seed)
+        return kind(network, self.critic_rate, self.critic_decay, self.seed, **own)
 
     def trained(
         self,
@@ -135,10 +159,12 @@ class VotedGenerator:
         guide: Guide,
         *,
         what: str,
-    ) -> Sampler:
+    ) -> GeneratorSampler:
         """Critics and generator, trained in turn; the images come from the average of the generator."""
         spec = private.spec
-        *painted, votes = private.ledger.calibrate(*asked)
+        calibrated = private.ledger.calibrate(*asked)
+        painted = [each for each in calibrated if isinstance(each, GaussianSum)]
+        (votes,) = (each for each in calibrated if isinstance(each, ShardedSums))
         draw = torch.Generator().manual_seed(self.seed)
         guided = GuidedGenerator(
             self._begun(private, painted, draw),
@@ -154,20 +180,24 @@ class VotedGenerator:
         teachers = seen.teach(votes, model=model)
         teach(teachers, _Voted(self, guided, frequencies, guide), self._pace, what=what)
         generator = guided.average.eval().requires_grad_(False)
-        return GeneratorSampler(generator, spec.classes, lambda images, labels: images[:, 0], drafts=1, seed=self.seed + 1)
+        return GeneratorSampler(
+            generator, spec.classes, lambda images, labels: images[:, 0], drafts=1, seed=self.seed + 1
+        )
 
     def _begun(
-        self, private: PrivateImages, painted: Sequence[Mechanism], draw: torch.Generator
+        self, private: PrivateImages, painted: Sequence[GaussianSum], draw: torch.Generator
     ) -> ConditionalGenerator:
         """The generator before its first step."""
         spec, classes = private.spec, len(private.spec.classes)
         if self.start == "painted":
-            sums = [asked for asked in painted if isinstance(asked, GaussianSum)]
-            mixtures = self._mixtures.fit(private, sums, choose_code(private, sums))
+            mixtures = self._mixtures.fit(private, painted, choose_code(private, painted))
             return Refiner(painter(mixtures, details=0), spec.shape, classes, width=REFINER_WIDTH, draw=draw)
-        return PatchGenerator(
-            spec.shape, classes, latent=self.latent, hidden=self.hidden, codes=self.codes, draw=draw
-        )
+        return PatchGenerator(spec.shape, classes, latent=self.latent, hidden=self.hidden, codes=self.codes, draw=draw)
+
+
+def _alike(images: Tensor, labels: Tensor) -> Tensor:
+    """No image is preferred: one draft of each is made."""
+    return torch.zeros(len(images))
 
 
 class _Voted:
