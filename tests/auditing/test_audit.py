@@ -160,6 +160,17 @@ def test_shards_and_choices_have_their_canaries() -> None:
     assert not audit_choice(NoisyChoice(noise_multiplier=1.0), repeats=300, noise=Quiet(0.25)).passed
 
 
+def test_one_teacher_for_a_batch_shows_where_a_batch_asks_about_one_record_often() -> None:
+    class Shared(Quiet):
+        def drawn_shards(self, count: int, shards: int) -> np.ndarray:
+            return np.repeat(super().drawn_shards(1, shards), count)
+
+    asked = ShardedAnswers(shards=16, rounds=128, noise_multiplier=3.0)
+    assert audit_shards(asked, together=True, noise=Quiet()).passed
+    assert not audit_shards(asked, together=True, noise=Shared()).passed
+    assert audit_shards(asked, noise=Shared()).passed, "batches with one question about each record cannot show it"
+
+
 def test_lower_bounds_hold_and_are_not_idle() -> None:
     rng = np.random.default_rng(0)
     excluded, included = rng.normal(size=20_000), rng.normal(1.0, size=20_000)

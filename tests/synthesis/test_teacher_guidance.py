@@ -104,7 +104,8 @@ def test_a_killed_run_asks_what_an_undisturbed_one_asks(killed_at: int, tmp_path
 
 
 def test_too_few_answers_for_a_batch_are_refused() -> None:
+    private = PrivateImages.seal(toy(40), Ledger(Budget(math.inf, 1e-5)), noise=SeededNoise(0))
+    teachers = private.teach(ASKED, purpose="test", model=Counting())
+    pace = Pace(batch=50, warmup=0, lessons=1, records=5)
     with pytest.raises(UsageError, match="batch of 50"):
-        private = PrivateImages.seal(toy(40), Ledger(Budget(math.inf, 1e-5)), noise=SeededNoise(0))
-        teachers = private.teach(ASKED, purpose="test", model=Counting())
-        teach(teachers, Adding(), Pace(batch=50, warmup=0, lessons=1, records=5), what="test")
+        teach(teachers, Adding(), pace, what="test")

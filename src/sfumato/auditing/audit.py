@@ -236,6 +236,11 @@ def canary_findings(mechanisms: Sequence[Mechanism], confidence: float) -> list[
         if isinstance(m, ShardedAnswers | ShardedSums):
             few = replace(m, rounds=min(m.rounds, 6), noise_multiplier=0.5)
             found.append(_canaries("canaries, sharded", lambda few=few: canaries.audit_shards(few)))  # type: ignore[misc]
+            if isinstance(m, ShardedAnswers):
+                one = replace(few, shards=min(m.shards, 16), rounds=128, noise_multiplier=3.0)
+                found.append(
+                    _canaries("canaries, in one batch", lambda one=one: canaries.audit_shards(one, together=True))  # type: ignore[misc]
+                )
         elif isinstance(m, NoisyChoice):
             clear = replace(m, noise_multiplier=1.0)
             found.append(_canaries("canaries, chosen", lambda clear=clear: canaries.audit_choice(clear)))  # type: ignore[misc]

@@ -224,11 +224,16 @@ def audit_shards(
     *,
     claim: Claim | None = None,
     canaries: int = LONG,
+    together: bool = False,
     confidence: float = 0.999,
     noise: Noise | None = None,
     seed: int = 0,
 ) -> CanaryAudit:
-    """In each round one question per canary, whether it is present: `rounds` answers depend on any one record."""
+    """Questions whether a canary is present, `rounds` of them about each, in as many batches.
+
+    They come one in each batch, or `together` in one: there a teacher that is drawn for a whole batch shows, because it
+    gives all answers about a canary or none.
+    """
     source = Canaries(canaries, seed)
     private = PrivateImages.seal(source, Ledger(Budget(math.inf, DELTA)), noise=noise)
     paid = replace(mechanism, rounds=mechanism.rounds * canaries)
@@ -239,11 +244,12 @@ def audit_shards(
     others = mechanism.shards - 1 if summed else 0  # teachers without the canary, each of whom answers -1
     spread = mechanism.noise_multiplier or 0.0
     total, evidence = np.zeros((2, canaries))
-    for _ in range(mechanism.rounds):
-        noisy = teachers(torch.arange(canaries), l2_bound=1.0).flatten().numpy()
+    order = np.repeat if together else np.tile
+    for asked in np.split(order(np.arange(canaries), mechanism.rounds), mechanism.rounds):
+        noisy = teachers(torch.from_numpy(asked), l2_bound=1.0).flatten().numpy()
         answer = (noisy + 1 + others) / 2  # in units of the reach
-        total += answer
-        evidence += _evidence(answer, rate, spread)
+        np.add.at(total, asked, answer)
+        np.add.at(evidence, asked, _evidence(answer, rate, spread))
     private.close()
     scores = _Scores(source.present, total, evidence, np.zeros(canaries))
     return scores.audit(claim or Claim.of([mechanism]), confidence, gaussian=summed or mechanism.shards == 1)

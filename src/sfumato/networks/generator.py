@@ -13,6 +13,8 @@ from torch import Tensor, nn
 class ConditionalGenerator(nn.Module, ABC):
     """A network from random inputs and labels to images in [0, 1]."""
 
+    distinct: float = math.inf  # how many different images it can make of a class
+
     @abstractmethod
     def inputs(self, labels: Tensor, draw: torch.Generator) -> Tensor:
         """What images of these labels are made from, drawn at random: (b, ...)."""
@@ -38,10 +40,12 @@ class PatchGenerator(ConditionalGenerator):
         hidden: int,
         codes: int,
         draw: torch.Generator,
+        binary: bool = False,
     ) -> None:
         super().__init__()
         channels, height, width = shape
-        self.latent, self.classes = latent, classes
+        self.latent, self.classes, self.binary = latent, classes, binary
+        self.distinct = 2.0**latent if binary else math.inf
         # Below 16 px every pixel matters, so nothing is enlarged.
         half = (height, width) if max(height, width) < 16 else (-(-height // 2), -(-width // 2))
         rows, columns = -(-half[0] // 2) + 1, -(-half[1] // 2) + 1
@@ -71,7 +75,7 @@ class PatchGenerator(ConditionalGenerator):
                     nn.init.uniform_(cast(Tensor, parameter), -bound, bound, generator=draw)
 
     def inputs(self, labels: Tensor, draw: torch.Generator) -> Tensor:
-        return torch.randn(len(labels), self.latent, generator=draw)
+        return latents(len(labels), self.latent, binary=self.binary, draw=draw)
 
     def forward(self, inputs: Tensor, labels: Tensor) -> Tensor:  # (b, latent), (b,) -> (b, c, h, w) in [0, 1]
         given = torch.cat([inputs, nn.functional.one_hot(labels, self.classes).float()], dim=1)
@@ -79,6 +83,13 @@ class PatchGenerator(ConditionalGenerator):
         down, across = cast(Tensor, self.down), cast(Tensor, self.across)  # (h, h/2), (w, w/2)
         made = made[:, :, : down.shape[1], : across.shape[1]]
         return (down @ made @ across.T).sigmoid()
+
+
+def latents(count: int, length: int, *, binary: bool, draw: torch.Generator) -> Tensor:
+    """Random inputs (count, length): standard normal, or zeros and ones equally often."""
+    if binary:
+        return torch.randint(2, (count, length), generator=draw).float()
+    return torch.randn(count, length, generator=draw)
 
 
 def _enlarge(short: int, long: int) -> Tensor:

@@ -14,6 +14,7 @@ from torch.nn.functional import leaky_relu
 State = dict[str, Tensor]
 BETAS = (0.5, 0.98)  # of Adam
 SMALL = 1e-8
+LEAK = 0.2  # slope of the activation below zero
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,15 @@ class ShardNetwork:
 
     def __call__(self, state: State, z: Tensor) -> Tensor:  # (..., inputs) -> (..., outputs)
         w1, b1, w2, b2 = (state[name] for name in self.weights)
-        return leaky_relu(z @ w1.T + b1, 0.2) @ w2.T + b2
+        return leaky_relu(z @ w1.T + b1, LEAK) @ w2.T + b2
+
+    def slope(self, state: State, z: Tensor, weights: Tensor) -> Tensor:
+        """The gradient in z of the outputs with these weights, in closed form: (..., inputs), (..., outputs).
+
+        It is a plain expression of the parameters, so that a penalty on it needs no second derivative.
+        """
+        w1, b1, w2, _ = (state[name] for name in self.weights)
+        return (torch.where(z @ w1.T + b1 > 0, 1.0, LEAK) * (weights @ w2)) @ w1
 
     def trained(self, state: State, loss: Callable[[State], Tensor], *, rate: float, decay: float = 0.0) -> State:
         """The state after one step of Adam down the loss, which sees a state with these weights."""
