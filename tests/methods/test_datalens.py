@@ -12,9 +12,9 @@ from sfumato.errors import UsageError
 from sfumato.methods.datalens import DataLens, SignGuide, largest_signs
 from sfumato.privacy import Budget, GaussianSum, Ledger, ShardedSums
 from sfumato.values import Spec
+from voting import Unanimous, expect_to_tell_halves_apart, unanimous
 
 from toys import expect_randomness_of_its_own, halves
-from voting import Unanimous, expect_to_tell_halves_apart, unanimous
 
 TINY = DataLens(shards=6, steps=3, batch=6, warmup=1, lessons=1, fakes=6, hidden=16, codes=4, kept=5)
 

@@ -12,9 +12,9 @@ from sfumato.methods.g_pate import GPATE, BinGuide, BinVoter, Projections, bin_c
 from sfumato.privacy import ShardedSums
 from sfumato.synthesis.shard_networks import ShardNetwork
 from sfumato.values import Spec
+from voting import Unanimous, expect_to_tell_halves_apart, unanimous
 
 from toys import expect_randomness_of_its_own, halves
-from voting import Unanimous, expect_to_tell_halves_apart, unanimous
 
 TINY = GPATE(shards=6, steps=3, batch=6, warmup=1, lessons=1, fakes=6, hidden=16, codes=4, dimensions=5)
 LENGTH, DIMENSIONS = 14, 4

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 
 from sfumato.errors import UsageError
 from sfumato.methods.pate_gan import PATEGAN, VOTE, Student, VotingCritic
-from sfumato.privacy import Budget, Ledger, Noise, PrivateImages, SeededNoise, ShardedSums
+from sfumato.privacy import Budget, Ledger, PrivateImages, SeededNoise, ShardedSums, Teachers
 from sfumato.synthesis.shard_networks import ShardNetwork
 from sfumato.synthesis.teacher_guidance import CHECKPOINT_EVERY
 from sfumato.values import Spec
+from voting import Unanimous, expect_to_tell_halves_apart, unanimous
 
 from toys import expect_randomness_of_its_own, halves
-from voting import Unanimous, expect_to_tell_halves_apart, unanimous
 
 TINY = PATEGAN(shards=6, steps=3, batch=6, warmup=1, lessons=1, fakes=6, hidden=16, codes=4, frequencies=4)
 SPEC = Spec(90, 1, 8, 8, ("a", "b", "c"))
@@ -60,20 +60,57 @@ def test_it_makes_images_that_look_like_their_class() -> None:
     )
 
 
+class Killed(Exception):
+    """The run ends here."""
+
+
+def pixels(method: PATEGAN, folder: Path) -> torch.Tensor:
+    ledger = Ledger(Budget(1.0, 1e-4), folder / "ledger")
+    private = PrivateImages.seal(halves(60), ledger, folder=folder, noise=SeededNoise(0))
+    try:
+        return method.fit(private, None)(torch.arange(12) % 3).pixels
+    finally:
+        private.close()
+        ledger.close()
+
+
 def test_a_killed_run_goes_on_from_its_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Students of the killed run and of the resumed one learn from the same counts: the images are the same."""
-    method = PATEGAN(
-        shards=6, steps=CHECKPOINT_EVERY + 3, batch=6, warmup=1, lessons=1, fakes=6, hidden=16, codes=4, frequencies=4
-    )
-    made = {}
-    for kind in ("whole", "killed"):
-        folder, budget = tmp_path / kind, Budget(1.0, 1e-4)
-        folder.mkdir()
-        if kind == "killed":
-            with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-                patch.setattr(Student, "directions", killed_after(CHECKPOINT_EVERY))
-                fit(method, folder, Ledger(budget))
-        images = fit(method, folder, Ledger(budget))
-        made[kind] = images
-    assert made["whole"].shape == made["killed"].shape
-    assert np.isfinite(made["killed"]).all()
+    """The critics are new and the noise of the last steps too; but no step is asked twice."""
+    method, asked, whole = replace(TINY, steps=CHECKPOINT_EVERY + 3), [], Student.directions
+
+    def counted(student: Student, teachers: Teachers, seen: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        asked.append(len(seen))
+        if len(asked) == CHECKPOINT_EVERY + 2:
+            raise Killed
+        return whole(student, teachers, seen, labels)
+
+    monkeypatch.setattr(Student, "directions", counted)
+    with pytest.raises(Killed):
+        pixels(method, tmp_path)
+    assert pixels(method, tmp_path).shape == (12, 1, 8, 8)
+    assert asked == [6] * (CHECKPOINT_EVERY + 2 + 3)
+
+
+def test_a_student_goes_on_from_its_state_bit_by_bit() -> None:
+    draw = torch.Generator().manual_seed(0)
+    model = Unanimous(lambda query: query[0][:1].sign() * VOTE)
+    students = [Student(TINY, SPEC), Student(TINY, SPEC)]
+    batches = [(torch.randn(6, 16, generator=draw), torch.arange(6) % 3) for _ in range(4)]
+    teachers = unanimous(model, shards=5, rounds=24, noise=0.0)
+    for batch in batches[:3]:
+        students[0].directions(teachers, *batch)
+    students[1].restore({name: value.clone() for name, value in students[0].state().items()})
+    made = [student.directions(unanimous(model, shards=5, rounds=6, noise=0.0), *batches[3]) for student in students]
+    assert torch.equal(*made)
+    for one, other in zip(students[0].state().values(), students[1].state().values(), strict=True):
+        assert torch.equal(one, other)
+
+
+def test_randomness_is_its_own() -> None:
+    expect_randomness_of_its_own(TINY, halves(60))
+
+
+def test_settings_out_of_range_are_refused() -> None:
+    for wrong in ({"student_width": 0}, {"student_rate": 0.0}, {"kept_steps": 0}, {"start_share": 1.0}):
+        with pytest.raises(UsageError):
+            PATEGAN(**wrong)  # type: ignore[arg-type]

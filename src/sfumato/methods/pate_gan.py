@@ -29,6 +29,7 @@ from sfumato.contracts import Sampler, Synthesizer
 from sfumato.errors import expect_within
 from sfumato.privacy import Mechanism, PrivateImages, Teachers
 from sfumato.synthesis.hinge_critics import HingeCritic
+from sfumato.synthesis.shard_critics import one_hot
 from sfumato.synthesis.shard_networks import State, at_label
 from sfumato.synthesis.voted_generator import Guide, VotedGenerator
 from sfumato.values import Images, Spec
@@ -86,7 +87,7 @@ class VotingCritic(HingeCritic):
     ) -> State:
         after = HingeCritic.learn(self, state, images, labels, present, public)
         fake, fake_labels = public
-        of_class = (fake_labels[:, None] == torch.arange(self.network.outputs)).float()  # (f, k)
+        of_class = one_hot(fake_labels, self.network.outputs)  # (f, k)
         counts = of_class.sum(0)
         now = self.score(after, fake, fake_labels) @ of_class / counts.clamp(min=1)
         moved = MEMORY * state["typical"] + (1 - MEMORY) * now

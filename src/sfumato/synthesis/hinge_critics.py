@@ -11,10 +11,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from sfumato.synthesis.shard_critics import one_hot, unit
 from sfumato.synthesis.shard_networks import ShardNetwork, State, at_label
-
-SLOPE = 0.2  # of the activation of a critic below zero
-SMALL = 1e-12
 
 
 @dataclass(frozen=True)
@@ -51,8 +49,5 @@ class HingeCritic:
         return at_label(self.network(state, z), labels)
 
     def direction(self, state: State, z: Tensor, label: Tensor) -> Tensor:  # (d,), () -> (d,)
-        """The gradient of the score of one image in z, in closed form, at unit length."""
-        w1, b1, w2, _ = (state[name] for name in self.network.weights)
-        of_class = (label == torch.arange(self.network.outputs)).float() @ w2
-        gradient = torch.where(z @ w1.T + b1 > 0, of_class, SLOPE * of_class) @ w1
-        return gradient / (gradient.square().sum() + SMALL).sqrt()
+        """The gradient of the score of one image in z, at unit length."""
+        return unit(self.network.slope(state, z, one_hot(label, self.network.outputs)))

@@ -21,8 +21,8 @@ from sfumato.networks.low_frequencies import LowFrequencies
 from sfumato.networks.refiner import Refiner
 from sfumato.privacy import Budget, GaussianSum, Mechanism, PrivateImages, ShardedSums, TeacherModel, Teachers
 from sfumato.synthesis.class_mixtures import ClassMixtureQuestions, choose_code
-from sfumato.synthesis.generator_training import GeneratorSampler
 from sfumato.synthesis.guided_generator import GuidedGenerator
+from sfumato.synthesis.guided_sampler import GuidedSampler
 from sfumato.synthesis.hinge_critics import HingeCritic
 from sfumato.synthesis.mixture_sampler import painter
 from sfumato.synthesis.shard_networks import ShardNetwork
@@ -31,6 +31,7 @@ from sfumato.values import Spec
 
 C = TypeVar("C", bound=HingeCritic)
 REFINER_WIDTH = 16
+REFINER_RATE = 0.02  # of the learning rate: painted images are near to what critics want, and large steps end in black
 RECORDS_OF_SHARD = 30  # about; with fewer, votes have less noise and critics know less
 MOST_SHARDS = 1_500
 BATCH, FAKES = 60, 40  # images of a step and of a lesson, about: as many of each class
@@ -58,23 +59,23 @@ class Guide(ABC):
 class VotedGenerator:
     """The hyperparameters that these methods share, all public."""
 
-    shards: int = 2_000
-    steps: int = 150
+    shards: int = 1_500
+    steps: int = 300
     batch: int = 60  # generated images that a step asks about
     warmup: int = 20  # lessons of the critics before the first step
     lessons: int = 2  # before each step
     records: int = 20  # of each shard, in a lesson
-    fakes: int = 20  # generated images in a lesson
-    frequencies: int = 8  # lowest cosine frequencies per side, in which critics see images
+    fakes: int = 40  # generated images in a lesson
+    frequencies: int = 10  # lowest cosine frequencies per side, in which critics see images
     critic_width: int = 16
     critic_rate: float = 5e-3
     critic_decay: float = 0.01  # of weights, relative to a step
     latent: int = 10
     hidden: int = 256
     codes: int = 16
-    learning_rate: float = 3e-3
+    learning_rate: float = 8e-3
     averaging: float = 0.98  # of the generator's weights
-    diversity: float = 0.1  # weight of the distance between images of a class
+    diversity: float = 0.2  # weight of the distance between images of a class
     start: str = "nothing"  # or "painted": images from noisy mixtures, which the generator corrects
     start_share: float = 0.5  # of the budget, for the mixtures
     means_share: float = 0.15  # of the mixtures' budget
@@ -159,7 +160,7 @@ class VotedGenerator:
         guide: Guide,
         *,
         what: str,
-    ) -> GeneratorSampler:
+    ) -> GuidedSampler:
         """Critics and generator, trained in turn; the images come from the average of the generator."""
         spec = private.spec
         calibrated = private.ledger.calibrate(*asked)
@@ -169,7 +170,7 @@ class VotedGenerator:
         guided = GuidedGenerator(
             self._begun(private, painted, draw),
             len(spec.classes),
-            rate=self.learning_rate,
+            rate=self.learning_rate * (REFINER_RATE if self.start == "painted" else 1.0),
             steps=self.steps,
             averaging=self.averaging,
             diversity=self.diversity,
@@ -195,11 +196,6 @@ class VotedGenerator:
         return PatchGenerator(spec.shape, classes, latent=self.latent, hidden=self.hidden, codes=self.codes, draw=draw)
 
 
-def _alike(images: Tensor, labels: Tensor) -> Tensor:
-    """No image is preferred: one draft of each is made."""
-    return torch.zeros(len(images))
-
-
 class _Voted:
     """A generator in training whose images follow the guide, one step after another."""
 
@@ -216,13 +212,15 @@ class _Voted:
         return self._frequencies.encode(images), labels
 
     def step(self, teachers: Teachers) -> None:
-        """One step along directions of mean length 1; frequencies that no critic sees fade, or they would drift."""
+        """One step along directions of mean length 1; what no critic sees fades, or it would drift."""
         images, labels = self._guided.images(self._settings.batch)
         seen = self._frequencies.encode(images.detach())
         directions = self._guide.directions(teachers, seen, labels)
         length = torch.linalg.vector_norm(directions, dim=1).mean().clamp(min=SMALL)
-        unseen = images.detach() - 0.5 - self._frequencies.directions(seen)
-        self._guided.follow(images, self._frequencies.directions(directions / length) - unseen)
+        moved = self._frequencies.directions(directions / length)
+        if self._settings.start == "nothing":
+            moved -= images.detach() - 0.5 - self._frequencies.directions(seen)
+        self._guided.follow(images, moved)
 
     def state(self) -> dict[str, Tensor]:
         guide = {f"{GUIDE}{name}": value for name, value in self._guide.state().items()}
