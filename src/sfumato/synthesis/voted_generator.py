@@ -180,10 +180,7 @@ class VotedGenerator:
         seen = private.mapped(lambda image: frequencies.encode(image)[None, None])
         teachers = seen.teach(votes, model=model)
         teach(teachers, _Voted(self, guided, frequencies, guide), self._pace, what=what)
-        generator = guided.average.eval().requires_grad_(False)
-        return GeneratorSampler(
-            generator, spec.classes, lambda images, labels: images[:, 0], drafts=1, seed=self.seed + 1
-        )
+        return GuidedSampler(guided.average, spec.classes, seed=self.seed + 1)
 
     def _begun(
         self, private: PrivateImages, painted: Sequence[GaussianSum], draw: torch.Generator
