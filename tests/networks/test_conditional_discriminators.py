@@ -26,6 +26,8 @@ def test_it_takes_every_size_and_sees_the_label(kind: type[nn.Module], shape: tu
     scores = network(image, torch.arange(4))
     assert scores.shape == (4,)
     assert len(scores.unique()) == 4
+    at_once = network(image[:2], torch.arange(4).expand(2, 4))  # several labels for each image
+    torch.testing.assert_close(at_once, scores.expand(2, 4))
     assert not any(isinstance(layer, nn.modules.batchnorm._BatchNorm) for layer in network.modules())
 
 
@@ -47,11 +49,15 @@ def test_dp_sgd_need_not_make_the_gradient_of_every_record(
     network = kind((1, 8, 8), 3, width=4, draw=drawn())
 
     def loss(model: nn.Module, image: Tensor, label: Tensor) -> Tensor:
-        return model(image[None], label[None])[0]
+        scores = model(image[None], torch.arange(3)[None])[0]  # of all labels, as in adversarial training
+        return (scores * (1 - 2.0 * (torch.arange(3) == label))).sum()
 
     source = toy(30, side=8)
     noisy_gradient(opened(source, GaussianSum(noise_multiplier=0.0)), network, loss, l2_bound=1.0)
     images, labels = torch.from_numpy(source.pixels).float() / 255, torch.from_numpy(source.labels)
-    expected = torch.autograd.grad(network(images, labels).mean(), list(network.parameters()))
+    signs = 1 - 2.0 * (torch.arange(3) == labels[:, None])
+    expected = torch.autograd.grad(
+        (network(images, torch.arange(3).expand(30, 3)) * signs).sum() / 30, [*network.parameters()]
+    )
     for parameter, gradient in zip(network.parameters(), expected, strict=True):
         torch.testing.assert_close(parameter.grad, gradient, atol=1e-4, rtol=1e-3)

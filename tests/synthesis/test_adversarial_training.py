@@ -16,7 +16,15 @@ from sfumato.synthesis.guided_generator import GuidedGenerator
 
 SHAPE = (1, 8, 8)
 SETTINGS = AdversarialSettings(
-    l2_bound=0.1, rate=1e-3, generator_rate=1e-2, every=3, fakes=12, batch=12, averaging=0.9, diversity=0.0
+    l2_bound=0.1,
+    rate=1e-3,
+    generator_rate=1e-2,
+    every=3,
+    fakes=12,
+    batch=12,
+    averaging=0.9,
+    diversity=0.0,
+    mismatch=1.0,
 )
 
 
@@ -114,5 +122,13 @@ def test_it_goes_on_where_it_was_bit_by_bit() -> None:
 def test_settings_outside_their_limits_are_refused() -> None:
     with pytest.raises(UsageError, match="every"):
         AdversarialSettings(
-            l2_bound=0.1, rate=1e-3, generator_rate=1e-2, every=0, fakes=12, batch=12, averaging=0.9, diversity=0.0
+            l2_bound=0.1,
+            rate=1e-3,
+            generator_rate=1e-2,
+            every=0,
+            fakes=12,
+            batch=12,
+            averaging=0.9,
+            diversity=0.0,
+            mismatch=1.0,
         )

@@ -59,6 +59,7 @@ class DPGAN(Synthesizer):
     batch: int = 200  # and in one of the generator
     averaging: float = 0.98  # of the generator's weights
     diversity: float = 0.0  # weight of the term that keeps generated images of a class apart
+    mismatch: float = 1.0  # weight of real images with the labels of other classes, which are to be told apart
     drafts: int = 4  # made of each image; the one that the discriminator finds likeliest is kept
     seed: int = 0
 

@@ -33,19 +33,15 @@ class ProjectionDiscriminator(nn.Module):
             for weight in (self.common.weight, self.of_class.weight):
                 nn.init.normal_(weight, std=1 / math.sqrt(values))
 
-    def forward(self, images: Tensor, labels: Tensor) -> Tensor:  # (b, c, h, w) in [0, 1], (b,) -> (b,)
-        features = images
-        for convolution in self.convolutions:
-            features = F.leaky_relu(convolution(features), SLOPE)
-        features = features.flatten(1)
-        return cast(Tensor, self.common(features)[:, 0] + (self.of_class(labels) * features).sum(1))
+    def forward(self, images: Tensor, labels: Tensor) -> Tensor:  # (b, c, h, w) in [0, 1], (b,) or (b, m) -> the same
+        features = _features(self.convolutions, images)
+        if labels.dim() > 1:  # several labels for each image
+            features = features[:, None]
+        return cast(Tensor, self.common(features)[..., 0] + (self.of_class(labels) * features).sum(-1))
 
 
 class JoinedDiscriminator(nn.Module):
-    """Convolutions and a hidden layer; the label is joined with the image, and again with what they make of it.
-
-    A constant map for each class beside the image would add a bias to the first convolution: so that is what is added.
-    """
+    """Convolutions, then a hidden layer where the label is joined with what they make of the image."""
 
     def __init__(self, shape: Shape, classes: int, *, width: int, draw: torch.Generator) -> None:
         super().__init__()
@@ -53,17 +49,20 @@ class JoinedDiscriminator(nn.Module):
             torch.manual_seed(int(torch.randint(2**31, (), generator=draw)))
             self.convolutions, values = _convolutions(shape, width)
             self.hidden = nn.Linear(values, HIDDEN)
-            self.first_of_class = nn.Embedding(classes, width)
-            self.hidden_of_class = nn.Embedding(classes, HIDDEN)
+            self.of_class = nn.Embedding(classes, HIDDEN)
             self.score = nn.Linear(HIDDEN, 1)
 
-    def forward(self, images: Tensor, labels: Tensor) -> Tensor:  # (b, c, h, w) in [0, 1], (b,) -> (b,)
-        features = self.convolutions[0](images) + self.first_of_class(labels)[..., None, None]
-        for convolution in self.convolutions[1:]:
-            features = convolution(F.leaky_relu(features, SLOPE))
-        features = F.leaky_relu(features, SLOPE).flatten(1)
-        hidden = F.leaky_relu(self.hidden(features) + self.hidden_of_class(labels), SLOPE)
-        return cast(Tensor, self.score(hidden)[:, 0])
+    def forward(self, images: Tensor, labels: Tensor) -> Tensor:  # (b, c, h, w) in [0, 1], (b,) or (b, m) -> the same
+        hidden = self.hidden(_features(self.convolutions, images))
+        if labels.dim() > 1:  # several labels for each image
+            hidden = hidden[:, None]
+        return cast(Tensor, self.score(F.leaky_relu(hidden + self.of_class(labels), SLOPE))[..., 0])
+
+
+def _features(convolutions: nn.ModuleList, images: Tensor) -> Tensor:  # (b, c, h, w) -> (b, d)
+    for convolution in convolutions:
+        images = F.leaky_relu(convolution(images), SLOPE)
+    return images.flatten(1)
 
 
 def _convolutions(shape: Shape, width: int) -> tuple[nn.ModuleList, int]:

@@ -52,6 +52,7 @@ class AdversarialSettings:
     batch: int  # and in one of the generator
     averaging: float  # of the generator's weights: the share of the average that stays
     diversity: float  # weight of the generator's diversity term
+    mismatch: float  # weight of real images with the labels of other classes, which are to be told from the right ones
 
     def __post_init__(self) -> None:
         expect_within(
@@ -64,6 +65,7 @@ class AdversarialSettings:
             batch=(2, 1_000_000),
             averaging=(0, 0.99999),
             diversity=(0, 1e6),
+            mismatch=(0, 1e6),
         )
 
     @classmethod
@@ -101,8 +103,13 @@ def train_adversarially(
     clipped = bool(query.mechanism.noise_multiplier)  # without a budget nothing is
     companion = Adversary(guided, losses, settings, l2_bound=settings.l2_bound if clipped else math.inf)
 
+    every_label = torch.arange(len(query.spec.classes))[None]
+
     def loss(model: Callable[..., Tensor], image: Tensor, label: Tensor) -> Tensor:
-        return losses.real(model(image[None], label[None]))[0]
+        scores = model(image[None], every_label)[0]  # (k,)
+        own = (every_label[0] == label).float()
+        others = (losses.fake(scores) * (1 - own)).sum() / max(1, len(own) - 1)
+        return (losses.real(scores) * own).sum() + settings.mismatch * others
 
     descent = Descent(settings.l2_bound, settings.rate, optimizer="adam", momentum=MOMENTUM)
     descend(query, discriminator, lambda _: loss, descent, what=what, companion=companion)
