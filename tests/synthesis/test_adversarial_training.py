@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -19,6 +20,7 @@ SETTINGS = AdversarialSettings(
     l2_bound=0.1,
     rate=1e-3,
     generator_rate=1e-2,
+    head_start=0.0,
     every=3,
     fakes=12,
     batch=12,
@@ -89,6 +91,10 @@ def test_the_generator_steps_after_every_third_step_and_leaves_the_discriminator
     for step in range(7):
         adversary.step(model, step)
     assert generator.step == 2
+    late = Adversary(generator, HINGE, SETTINGS, l2_bound=0.1, alone=4)
+    for step in range(7):
+        late.step(model, step)
+    assert generator.step == 3  # of those two the first was too early
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
     assert all(parameter.requires_grad and parameter.grad is None for parameter in model.parameters())
 
@@ -121,14 +127,4 @@ def test_it_goes_on_where_it_was_bit_by_bit() -> None:
 
 def test_settings_outside_their_limits_are_refused() -> None:
     with pytest.raises(UsageError, match="every"):
-        AdversarialSettings(
-            l2_bound=0.1,
-            rate=1e-3,
-            generator_rate=1e-2,
-            every=0,
-            fakes=12,
-            batch=12,
-            averaging=0.9,
-            diversity=0.0,
-            mismatch=1.0,
-        )
+        replace(SETTINGS, every=0)

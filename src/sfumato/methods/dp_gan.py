@@ -52,15 +52,16 @@ class DPGAN(Synthesizer):
     sampling: float = 0.02
     width: int = 16  # of the discriminator's first convolution
     l2_bound: float = 0.1  # of the gradient of a record, and of a generated image
-    rate: float = 1e-3  # of the discriminator
-    generator_rate: float = 1e-3
-    every: int = 3  # steps of the discriminator for one of the generator
-    fakes: int = 200  # generated images in a step of the discriminator
-    batch: int = 200  # and in one of the generator
+    rate: float = 2e-3  # of the discriminator
+    generator_rate: float = 0.0  # 0: a default for the start
+    head_start: float = 0.3  # share of the rounds before the first step of the generator
+    every: int = 2  # steps of the discriminator for one of the generator
+    fakes: int = 120  # generated images in a step of the discriminator
+    batch: int = 120  # and in one of the generator
     averaging: float = 0.98  # of the generator's weights
     diversity: float = 0.0  # weight of the term that keeps generated images of a class apart
     mismatch: float = 1.0  # weight of real images with the labels of other classes, which are to be told apart
-    drafts: int = 4  # made of each image; the one that the discriminator finds likeliest is kept
+    drafts: int = 6  # made of each image; the one that the discriminator finds likeliest is kept
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -71,7 +72,15 @@ class DPGAN(Synthesizer):
     @classmethod
     def for_task(cls, spec: Spec, budget: Budget) -> Self:
         asked = ClassMixtureQuestions.for_task(spec, budget)
-        return cls(means_share=asked.means_share, components=asked.components)
+        # About 1,000 records in a round keep the sampling noise below the privacy noise; more rounds help where there
+        # is less noise.
+        signal = min(budget.epsilon, 100.0) * spec.count
+        return cls(
+            means_share=asked.means_share,
+            components=asked.components,
+            rounds=round(min(600.0, max(100.0, 400 * (signal / 60_000) ** 0.3))),
+            sampling=min(0.5, max(0.02, 1_000 / max(spec.count, 1))),
+        )
 
     def plan(self, spec: Spec) -> Sequence[GaussianSum]:
         first = FirstGenerator.of(self)

@@ -24,6 +24,7 @@ from sfumato.synthesis.guided_generator import GuidedGenerator
 from sfumato.values import Spec
 
 Scores = Callable[[Tensor], Tensor]  # scores of images (b,), high for real ones, to their losses (b,)
+GENERATOR_RATES = {"painted": 2e-4, "nothing": 2e-3}  # by what the generator begins with
 MOMENTUM = 0.5  # of the discriminator's Adam; with more, two networks that follow each other swing
 
 
@@ -47,6 +48,7 @@ class AdversarialSettings:
     l2_bound: float  # of the gradient of a record, and of a generated image
     rate: float  # of the discriminator
     generator_rate: float
+    head_start: float  # share of the rounds before the first step of the generator
     every: int  # steps of the discriminator for one of the generator
     fakes: int  # generated images in a step of the discriminator
     batch: int  # and in one of the generator
@@ -60,6 +62,7 @@ class AdversarialSettings:
             l2_bound=(1e-9, 1e9),
             rate=(1e-9, 100),
             generator_rate=(1e-9, 100),
+            head_start=(0, 1),
             every=(1, 1_000_000),
             fakes=(2, 1_000_000),
             batch=(2, 1_000_000),
@@ -70,8 +73,9 @@ class AdversarialSettings:
 
     @classmethod
     def of(cls, method: Any) -> Self:
-        """The settings of a method: a dataclass that has fields of the same names."""
+        """The settings of a method: a dataclass that has fields of the same names, and one for the start."""
         known = asdict(method)
+        known["generator_rate"] = known["generator_rate"] or GENERATOR_RATES[known["start"]]
         return cls(**{field.name: known[field.name] for field in fields(cls)})
 
     def seconds(self, spec: Spec, *, rounds: int, sampling: float, drafts: int) -> float:
@@ -91,18 +95,19 @@ def train_adversarially(
     what: str,
 ) -> ConditionalGenerator:
     """Train both by all rounds of the query; the generator with averaged weights comes back."""
+    alone = round(settings.head_start * query.rounds)  # steps of a discriminator that has nothing to teach yet
     guided = GuidedGenerator(
         generator,
         len(query.spec.classes),
         rate=settings.generator_rate,
-        steps=max(1, query.rounds // settings.every),
+        steps=max(1, (query.rounds - alone) // settings.every),
         averaging=settings.averaging,
         diversity=settings.diversity,
         draw=draw,
     )
     clipped = bool(query.mechanism.noise_multiplier)  # without a budget nothing is
-    companion = Adversary(guided, losses, settings, l2_bound=settings.l2_bound if clipped else math.inf)
-
+    l2_bound = settings.l2_bound if clipped else math.inf
+    companion = Adversary(guided, losses, settings, l2_bound=l2_bound, alone=alone)
     every_label = torch.arange(len(query.spec.classes))[None]
 
     def loss(model: Callable[..., Tensor], image: Tensor, label: Tensor) -> Tensor:
@@ -120,9 +125,16 @@ class Adversary:
     """The companion of a discriminator in `descend`: generated images for it, and the generator that learns from it."""
 
     def __init__(
-        self, guided: GuidedGenerator, losses: Losses, settings: AdversarialSettings, *, l2_bound: float
+        self,
+        guided: GuidedGenerator,
+        losses: Losses,
+        settings: AdversarialSettings,
+        *,
+        l2_bound: float,
+        alone: int = 0,  # steps of the discriminator before the generator's first
     ) -> None:
-        self._guided, self._losses, self._settings, self._l2_bound = guided, losses, settings, l2_bound
+        self._guided, self._losses, self._settings = guided, losses, settings
+        self._l2_bound, self._alone = l2_bound, alone
 
     def loss(self, model: nn.Module) -> Tensor:
         """The mean loss of generated images, each weighted so that its gradient is not longer than a record's may be.
@@ -147,7 +159,7 @@ class Adversary:
 
     def step(self, model: nn.Module, step: int) -> None:
         """A step of the generator after every few of the discriminator."""
-        if (step + 1) % self._settings.every:
+        if step < self._alone or (step + 1) % self._settings.every:
             return
         model.requires_grad_(False)  # the generator's step needs no gradient of the discriminator's weights
         images, labels = self._guided.images(self._settings.batch)
