@@ -16,10 +16,8 @@ from sfumato.values import Images, Spec
 
 from toys import ToySource, expect_randomness_of_its_own, fitted, fitted_sampler, halves
 
-SMALL = DPGAN(
-    components=2, means_share=0.2, rounds=60, sampling=0.3, width=4, every=2, fakes=30, batch=30, generator_rate=5e-3
-)
-NOTHING = replace(SMALL, start="nothing", diversity=0.1)
+SMALL = DPGAN(components=2, means_share=0.2, rounds=60, sampling=0.3, width=4, every=2, fakes=30, batch=30)
+NOTHING = replace(SMALL, start="nothing", diversity=0.1, generator_rate=5e-3)
 
 
 def expect_bright_halves(images: Images) -> None:
