@@ -5,6 +5,11 @@ cross-entropy on real and on generated images are bounded each on its own, and n
 The paper's networks have one hidden layer; here they have convolutions. By default the generator corrects images that
 are painted from noisy class mixtures (Shrivastava et al. 2017) and learns from the discriminator's weights alone.
 
+A discriminator of images with right labels alone does not learn what a label means (measured: it scored a wrong label
+as high as the right one). So, as in Reed et al. (2016), a real image with the labels of the other classes counts as one
+that is not real (`mismatch`); it is the same record, in the same row, with the same bound. Then the discriminator also
+selects: of several drafts of an image, the likeliest is kept.
+
 What is wrong in the authors' code, and what is done here:
 
 - Images are generated with the labels of the private batch, in the discriminator's step, where their gradients get no

@@ -6,6 +6,11 @@ mixtures (Shrivastava et al. 2017), because one with random weights needs most o
 shapes of the classes. The generator sees private images through the discriminator's weights alone, so its training is
 post-processing.
 
+A discriminator of images with right labels alone does not learn what a label means (measured: it scored a wrong label
+as high as the right one). So, as in Reed et al. (2016), a real image with the labels of the other classes counts as one
+that is not real (`mismatch`); it is the same record, in the same row, with the same bound. Then the discriminator also
+selects: of several drafts of an image, the likeliest is kept.
+
 What is wrong in public code, and what is done here:
 
 - The authors' code adds noise to the gradient of a whole batch, leaves the last layer's without any, and bounds weights
