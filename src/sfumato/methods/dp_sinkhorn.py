@@ -122,7 +122,7 @@ class DPSinkhorn(Synthesizer):
         moves = GaussianSum(
             rounds=self.rounds,
             share=share,
-            purpose="where the images of each class would have to move to be like the private ones, and how large it is",
+            purpose="how images of each class have to move to be like the private ones, and how large the class is",
         )
         return [moves] if self.start == "nothing" else [*self._mixtures().plan(self.mixture_share), moves]
 
