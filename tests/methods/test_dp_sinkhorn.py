@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from sfumato.errors import UsageError
-from sfumato.methods.dp_sinkhorn import DPSinkhorn, Transport, own_pulls
+from sfumato.methods.dp_sinkhorn import DPSinkhorn, Transport
 from sfumato.networks.low_frequencies import LowFrequencies
 from sfumato.privacy import Budget, GaussianSum, Ledger, PrivateImages
 from sfumato.values import Spec
@@ -33,7 +33,9 @@ def transport_of(method: DPSinkhorn, source: ToySource) -> tuple[Transport, Tens
 def sums_of(transport: Transport, points: Tensor, source: ToySource, code: LowFrequencies) -> Tensor:
     """Exact sums, asked as the method asks them."""
     private = PrivateImages.seal(source, Ledger(Budget(math.inf, 1e-5)))
-    query = private.mapped(lambda image: code.encode(image)[None, None]).open(GaussianSum(noise_multiplier=0.0))
+    query = private.mapped(lambda image: code.encode(image)[None, None]).open(
+        GaussianSum(noise_multiplier=0.0), purpose="test"
+    )
     return query.per_class(transport.row(points), l2_bound=1.0)
 
 
@@ -59,27 +61,31 @@ def test_without_noise_the_sums_are_the_gradient_of_the_semi_dual_objective():
 
 def test_the_steps_that_follow_from_the_sums_are_down_that_gradient():
     source = toy(90, side=4)
-    method = dataclasses.replace(SMALL, frequencies=3, temperature=0.05, reach=5.0, debiasing=0.0, potential_rate=0.5)
+    method = dataclasses.replace(SMALL, frequencies=3, temperature=0.05, reach=5.0, debiasing=0.0)
     transport, points, code = transport_of(method, source)
     sums, before = sums_of(transport, points, source, code).float(), transport.potentials
-    moves = transport.directions(points, sums)
+    moves = transport.directions(points, sums, points)
     held = sums[..., 0] / math.sqrt(method.count_share) / (30 / method.points)
     expected = sums[..., 1:] * transport.bound / math.sqrt(1 - method.count_share) / (30 / method.points)
     torch.testing.assert_close(moves, expected, atol=1e-3, rtol=1e-3)
-    step = 0.5 * transport.epsilon * (1 - held).clamp(-1, 1)
+    step = method.potential_rate * transport.bound**2 * (1 - held).clamp(-1, 1)
     torch.testing.assert_close(transport.potentials - before, step, atol=1e-4, rtol=1e-3)
 
 
-def test_the_term_between_generated_points_is_the_gradient_of_their_own_cost():
+def test_the_term_between_generated_images_is_the_gradient_of_their_own_cost():
     draw = torch.Generator().manual_seed(0)
-    points = torch.randn(2, 7, 3, generator=draw)
-    x, epsilon = points.double().requires_grad_(), 0.5
-    cost = torch.cdist(x, x).square() / 2
-    f = torch.zeros(2, 7, dtype=torch.float64)
-    for _ in range(200):  # unrolled, so that autograd sees the whole iteration
-        f = (f - epsilon * (((f[:, None] - cost) / epsilon).logsumexp(2) - math.log(7))) / 2
-    (gradient,) = torch.autograd.grad(f.mean(1).sum(), x)  # half of the cost f + g of two equal sets
-    torch.testing.assert_close(own_pulls(points, epsilon).double(), -7 * gradient, atol=1e-4, rtol=1e-3)
+    spec = Spec(90, 1, 4, 4, ("a", "b"))
+    transport = Transport(dataclasses.replace(SMALL, points=7, temperature=0.5 / 16, frequencies=3), spec, 0.0)
+    points, generated = torch.randn(2, 7, 9, generator=draw), torch.randn(2, 40, 9, generator=draw)
+    x = points.double().requires_grad_()
+    cost, f = torch.cdist(generated.double(), x).square() / 2, torch.zeros(2, 40, 1, dtype=torch.float64)
+    for _ in range(300):  # Sinkhorn's algorithm, unrolled, so that autograd sees all of it
+        g = -0.5 * (((f - cost) / 0.5).logsumexp(1, keepdim=True) - math.log(40))
+        f = -0.5 * (((g - cost) / 0.5).logsumexp(2, keepdim=True) - math.log(7))
+    (gradient,) = torch.autograd.grad((f.mean(1) + g.mean(2)).sum(), x)
+    for _ in range(10):
+        pulls = transport._generated_pulls(points, generated)
+    torch.testing.assert_close(pulls.double(), -7 * gradient, atol=1e-3, rtol=1e-3)
 
 
 @pytest.mark.parametrize("share", [1e-6, 0.1, 0.9999])

@@ -46,7 +46,9 @@ from sfumato.synthesis.mixture_sampler import painter
 from sfumato.values import Images, Spec
 
 MICROBATCH = 1_024
-OWN_ITERATIONS = 30  # of Sinkhorn's algorithm between the generated points
+CHUNK = 500  # images made at a time
+OWN_ITERATIONS = 30  # of Sinkhorn's algorithm between the points and generated images
+LEAST_HELD = 0.01  # of an even share of the generated images, in a step of their potentials
 SPREAD = 0.3  # of the first points where nothing is painted, relative to the clipping bound
 AVERAGING = 0.99  # of the generator's weights
 
@@ -57,14 +59,15 @@ class DPSinkhorn(Synthesizer):
 
     free: ClassVar = frozenset({"drafts"})
 
-    rounds: int = 20  # the questions; each is one sum over all records
+    rounds: int = 10  # the questions; each is one sum over all records
     points: int = 50  # generated points of each class
     frequencies: int = 8  # along a side; distances are measured in these
     temperature: float = 1e-3  # the paper's epsilon of the transport, times the number of pixels
     reach: float = 0.2  # longest displacement, times the square root of the number of pixels; longer ones are clipped
     count_share: float = 0.1  # of a row's squared norm, spent on how much of a record each point gets
-    potential_rate: float = 0.5  # of the potentials' steps, times epsilon of the transport
-    debiasing: float = 0.5  # weight of the term between generated points; 1 is the divergence of the paper
+    potential_rate: float = 0.05  # of the potentials' steps, times the square of the longest displacement
+    debiasing: float = 1.0  # weight of the term between generated points; 1 is the divergence of the paper
+    fresh: int = 20  # generated images for each point, for the term between generated images
     start: str = "painted"  # from mixtures of the default method; "nothing": from random points
     mixture_share: float = 0.3  # of the budget, for the mixtures
     means_share: float = 0.15  # of the mixtures' part of the budget
@@ -93,6 +96,7 @@ class DPSinkhorn(Synthesizer):
             count_share=(1e-6, 0.9999),
             potential_rate=(0, 100),
             debiasing=(0, 1),
+            fresh=(1, 100_000),
             mixture_share=(0.001, 0.999),
             means_share=(0.001, 0.9),
             components=(1, 10_000),
@@ -151,7 +155,7 @@ class DPSinkhorn(Synthesizer):
         for _ in track(range(query.rounds), what="dp-sinkhorn", total=query.rounds):
             points = points.reshape(len(spec.classes), self.points, -1)
             sums = query.per_class(transport.row(points), l2_bound=1.0).float()  # (k, m, 1 + d)
-            canvas.follow((points + transport.directions(points, sums)).flatten(0, 1))
+            canvas.follow((points + transport.directions(points, sums, canvas.further(self.fresh))).flatten(0, 1))
             points = canvas.points()
         return self._sampler(spec, canvas, points, code)
 
@@ -187,6 +191,7 @@ class Transport:
         self.epsilon = method.temperature * spec.pixels
         self.bound = method.reach * math.sqrt(spec.pixels)
         self.potentials = torch.zeros(len(spec.classes), method.points)
+        self._own_potentials = torch.zeros(len(spec.classes), method.points)
         self._share, self._rate, self._debiasing = method.count_share, method.potential_rate, method.debiasing
         self._noise = noise
         sides = [min(method.frequencies, side) for side in (spec.height, spec.width)]
@@ -199,41 +204,37 @@ class Transport:
 
         def contribution(code: Tensor, label: Tensor) -> Tensor:
             away = code.flatten() - points[label]  # (m, d)
-            plan = ((potentials[label] - away.square().sum(1) / 2) / self.epsilon).softmax(0)
-            pull = moments.clipped(plan[:, None] * away, self.bound) / self.bound
-            return torch.cat([math.sqrt(self._share) * plan[:, None], math.sqrt(1 - self._share) * pull], dim=1)
+            squares = (away * away).sum(1)
+            plan = ((potentials[label] - squares / 2) / self.epsilon).softmax(0)
+            length = (plan.square() * squares).sum().sqrt()  # of the pulls p_i (y - x_i) together
+            shorter = math.sqrt(1 - self._share) / length.clamp(min=self.bound)
+            return torch.cat([math.sqrt(self._share) * plan[:, None], (shorter * plan)[:, None] * away], dim=1)
 
         return contribution
 
-    def directions(self, points: Tensor, sums: Tensor) -> Tensor:
+    def directions(self, points: Tensor, sums: Tensor, generated: Tensor) -> Tensor:
         """Where the points (k, m, d) should move, from noisy sums (k, m, 1 + d); the potentials make their step."""
         k, m, d = points.shape
         sizes = class_sizes(sums[..., 0].sum(1), share=self._share, noise=self._noise * math.sqrt(m))
         each = sizes / m  # records that a point should stand for
         held = sums[..., 0] / math.sqrt(self._share) / each[:, None]
         # The gradient of the semi-dual objective in v is 1/m - mean p, here relative to 1/m.
-        self.potentials = self.potentials + self._rate * self.epsilon * (1 - held).clamp(min=-1, max=1)
+        self.potentials = self.potentials + self._rate * self.bound**2 * (1 - held).clamp(min=-1, max=1)
         # That in x is -mean p (y - x); times m, it is the way to the barycentre of a point's records.
         scale = self.bound / math.sqrt(1 - self._share) / each
-        pulls = sums[..., 1:] * scale[:, None, None]
+        pulls = sums[..., 1:] * scale[:, None, None] - self._debiasing * self._generated_pulls(points, generated)
         variances = (self._noise * scale).square().repeat_interleave(m)
-        pulls = moments.wiener_shrunk(pulls.reshape(k * m, d), self._bands, variances).reshape(k, m, d)
-        return pulls - self._debiasing * own_pulls(points, self.epsilon)
+        return moments.wiener_shrunk(pulls.reshape(k * m, d), self._bands, variances).reshape(k, m, d)
 
-
-def own_pulls(points: Tensor, epsilon: float) -> Tensor:
-    """The same from the generated points (k, m, d) themselves: minus the gradient of their own transport cost, times m.
-
-    By symmetry it needs one potential; by the envelope theorem the gradient is that at a fixed plan.
-    """
-    cost = torch.cdist(points, points).square() / 2  # (k, m, m)
-    m = points.shape[1]
-    potential = torch.zeros(points.shape[:2])
-    for _ in range(OWN_ITERATIONS):
-        step = -epsilon * (((potential[:, None] - cost) / epsilon).logsumexp(2) - math.log(m))
-        potential = (potential + step) / 2
-    plan = ((potential[:, :, None] + potential[:, None] - cost) / epsilon).softmax(2)
-    return plan @ points - points
+    def _generated_pulls(self, points: Tensor, generated: Tensor) -> Tensor:
+        """The same pulls from generated images (k, n, d), at the best potentials for these."""
+        m = points.shape[1]
+        cost = torch.cdist(generated, points).square() / 2  # (k, n, m)
+        for _ in range(OWN_ITERATIONS):
+            plan = ((self._own_potentials[:, None] - cost) / self.epsilon).softmax(2)
+            held = m * plan.mean(1)
+            self._own_potentials = self._own_potentials - 0.5 * self.epsilon * held.clamp(min=LEAST_HELD).log()
+        return m / generated.shape[1] * plan.mT @ generated - held[:, :, None] * points
 
 
 class Canvas(Protocol):
@@ -241,6 +242,9 @@ class Canvas(Protocol):
 
     def points(self) -> Tensor:
         """The points (k m, d) of the images as they are now."""
+
+    def further(self, each: int) -> Tensor:
+        """So many further images for each point as they are now, (k, m each, d)."""
 
     def follow(self, targets: Tensor) -> None:
         """Move the images so that their points come near these (k m, d)."""
@@ -259,6 +263,9 @@ class Pixels(ConditionalGenerator):
 
     def points(self) -> Tensor:
         return self._code.encode(self.images)
+
+    def further(self, each: int) -> Tensor:  # there are none but the points
+        return self.points().reshape(-1, self._each, self._code.length)
 
     def follow(self, targets: Tensor) -> None:
         self.images = (self.images + self._code.directions(targets - self.points())).clamp(0, 1)
@@ -292,11 +299,19 @@ class Network:
             draw=draw,
         )
 
-    @torch.no_grad()
     def points(self) -> Tensor:
+        return self._made(self._inputs, self._labels)
+
+    def further(self, each: int) -> Tensor:
+        labels = self._labels.repeat_interleave(each)
+        points = self._made(self._network.inputs(labels, self._draw), labels)
+        return points.reshape(int(labels[-1]) + 1, -1, points.shape[1])
+
+    @torch.no_grad()
+    def _made(self, inputs: Tensor, labels: Tensor) -> Tensor:
         self._network.eval()
-        parts = zip(torch.split(self._inputs, self._batch), torch.split(self._labels, self._batch), strict=True)
-        points = torch.cat([self._code.encode(self._network(inputs, labels)) for inputs, labels in parts])
+        parts = zip(torch.split(inputs, CHUNK), torch.split(labels, CHUNK), strict=True)
+        points = torch.cat([self._code.encode(self._network(*part)) for part in parts])
         self._network.train()
         return points
 
