@@ -28,6 +28,7 @@ from typing import ClassVar, Protocol, Self
 
 import torch
 from torch import Generator, Tensor
+from torch.nn.functional import one_hot
 
 from sfumato.contracts import Sampler, Synthesizer
 from sfumato.errors import expect_one_of, expect_within
@@ -47,9 +48,7 @@ from sfumato.values import Images, Spec
 
 MICROBATCH = 1_024
 CHUNK = 500  # images made at a time
-OWN_ITERATIONS = 30  # of Sinkhorn's algorithm between the points and generated images
-LEAST_HELD = 0.01  # of an even share of the generated images, in a step of their potentials
-SPREAD = 0.3  # of the first points where nothing is painted, relative to the clipping bound
+SPREAD = 0.5  # of the first points where nothing is painted, relative to the clipping bound
 AVERAGING = 0.99  # of the generator's weights
 
 
@@ -72,8 +71,8 @@ class DPSinkhorn(Synthesizer):
     mixture_share: float = 0.3  # of the budget, for the mixtures
     means_share: float = 0.15  # of the mixtures' part of the budget
     components: int = 12  # of the mixture of each class
-    canvas: str = "generator"  # what is moved; "pixels": the pixels of the points instead of a generator
-    steps: int = 60  # of the generator in each round
+    canvas: str = "pixels"  # what is moved: the images themselves, or a "generator" of them
+    steps: int = 20  # of the generator in each round
     batch: int = 250
     learning_rate: float = 5e-3
     latent: int = 6
@@ -163,11 +162,9 @@ class DPSinkhorn(Synthesizer):
         k = len(spec.classes)
         labels = torch.arange(k).repeat_interleave(self.points)
         if self.canvas == "pixels":
-            if paint:
-                return Pixels(paint(labels, draw), labels, code)
             spread = SPREAD * self.reach * math.sqrt(spec.pixels / code.length)
-            noise = spread * torch.randn(len(labels), code.length, generator=draw)
-            return Pixels(0.5 + code.directions(noise), labels, code)
+            paint = paint or random_images(code, k, self.points, spread=spread, draw=draw)
+            return MovedImages(paint, labels, code, epsilon=self.temperature * spec.pixels, draw=draw)
         network: ConditionalGenerator
         if paint:
             network = Refiner(paint, spec.shape, k, width=self.width, draw=draw)
@@ -191,7 +188,6 @@ class Transport:
         self.epsilon = method.temperature * spec.pixels
         self.bound = method.reach * math.sqrt(spec.pixels)
         self.potentials = torch.zeros(len(spec.classes), method.points)
-        self._own_potentials = torch.zeros(len(spec.classes), method.points)
         self._share, self._rate, self._debiasing = method.count_share, method.potential_rate, method.debiasing
         self._noise = noise
         sides = [min(method.frequencies, side) for side in (spec.height, spec.width)]
@@ -218,23 +214,24 @@ class Transport:
         sizes = class_sizes(sums[..., 0].sum(1), share=self._share, noise=self._noise * math.sqrt(m))
         each = sizes / m  # records that a point should stand for
         held = sums[..., 0] / math.sqrt(self._share) / each[:, None]
-        # The gradient of the semi-dual objective in v is 1/m - mean p, here relative to 1/m.
-        self.potentials = self.potentials + self._rate * self.bound**2 * (1 - held).clamp(min=-1, max=1)
-        # That in x is -mean p (y - x); times m, it is the way to the barycentre of a point's records.
+        # The gradient of the semi-dual objective in x is -mean p (y - x), here times m.
         scale = self.bound / math.sqrt(1 - self._share) / each
-        pulls = sums[..., 1:] * scale[:, None, None] - self._debiasing * self._generated_pulls(points, generated)
+        pulls = sums[..., 1:] * scale[:, None, None] - self._debiasing * self.generated_pulls(points, generated)
+        # That in v is 1/m - mean p.
+        self.potentials = self.potentials + self._rate * self.bound**2 * (1 - held).clamp(min=-1, max=1)
         variances = (self._noise * scale).square().repeat_interleave(m)
         return moments.wiener_shrunk(pulls.reshape(k * m, d), self._bands, variances).reshape(k, m, d)
 
-    def _generated_pulls(self, points: Tensor, generated: Tensor) -> Tensor:
-        """The same pulls from generated images (k, n, d), at the best potentials for these."""
-        m = points.shape[1]
+    def generated_pulls(self, points: Tensor, generated: Tensor) -> Tensor:
+        """The same pulls from generated images (k, n, d).
+
+        They use the same potentials. So where generated images are distributed as the records, nothing moves, whatever
+        the potentials are; with potentials of their own, points would move until both had converged.
+        """
         cost = torch.cdist(generated, points).square() / 2  # (k, n, m)
-        for _ in range(OWN_ITERATIONS):
-            plan = ((self._own_potentials[:, None] - cost) / self.epsilon).softmax(2)
-            held = m * plan.mean(1)
-            self._own_potentials = self._own_potentials - 0.5 * self.epsilon * held.clamp(min=LEAST_HELD).log()
-        return m / generated.shape[1] * plan.mT @ generated - held[:, :, None] * points
+        plan = ((self.potentials[:, None] - cost) / self.epsilon).softmax(2)
+        held = plan.sum(1)[:, :, None]
+        return (plan.mT @ generated - held * points) * points.shape[1] / generated.shape[1]
 
 
 class Canvas(Protocol):
@@ -253,31 +250,61 @@ class Canvas(Protocol):
         """What further images are made by."""
 
 
-class Pixels(ConditionalGenerator):
-    """The images of the points themselves; further images are those, in random order."""
+def random_images(code: LowFrequencies, classes: int, each: int, *, spread: float, draw: Generator) -> Paint:
+    """What is moved where nothing is painted: random low frequencies around grey, so many of each class, in turn."""
+    noise = spread * torch.randn(classes * each, code.length, generator=draw)
+    images = (0.5 + code.directions(noise)).clamp(0, 1)
 
-    def __init__(self, images: Tensor, labels: Tensor, code: LowFrequencies) -> None:
+    def paint(labels: Tensor, draw: Generator) -> Tensor:
+        before = one_hot(labels, classes).cumsum(0).gather(1, labels[:, None])[:, 0] - 1
+        turn = before + torch.randint(each, (), generator=draw)
+        return images[labels * each + turn % each]
+
+    return paint
+
+
+class MovedImages(ConditionalGenerator):
+    """Images without a network: further ones are moved as the points were that they began near to.
+
+    This is the map of the entropic plan between a further image and where the points began.
+    """
+
+    def __init__(self, paint: Paint, labels: Tensor, code: LowFrequencies, *, epsilon: float, draw: Generator) -> None:
         super().__init__()
-        self.images, self._code = images.clamp(0, 1), code
-        self._each = len(labels) // (int(labels[-1]) + 1)
+        self._paint, self._code, self._labels, self._epsilon, self._draw = paint, code, labels, epsilon, draw
+        self._starts = code.encode(paint(labels, draw)).reshape(int(labels[-1]) + 1, -1, code.length)  # (k, m, d)
+        self._moves = torch.zeros_like(self._starts)
+        self._further: tuple[Tensor, Tensor] | None = None
 
     def points(self) -> Tensor:
-        return self._code.encode(self.images)
+        return (self._starts + self._moves).flatten(0, 1)
 
-    def further(self, each: int) -> Tensor:  # there are none but the points
-        return self.points().reshape(-1, self._each, self._code.length)
+    def further(self, each: int) -> Tensor:
+        if self._further is None:  # always the same, so that they are painted once
+            labels = self._labels.repeat_interleave(each)
+            parts = torch.split(labels, CHUNK)
+            codes = torch.cat([self._code.encode(self._paint(part, self._draw)) for part in parts])
+            codes = codes.reshape(len(self._starts), -1, self._code.length)
+            self._further = codes, self._plan(codes, self._starts)
+        codes, plan = self._further
+        return codes + plan @ self._moves
 
     def follow(self, targets: Tensor) -> None:
-        self.images = (self.images + self._code.directions(targets - self.points())).clamp(0, 1)
+        self._moves = targets.reshape(self._starts.shape) - self._starts
 
     def generator(self) -> ConditionalGenerator:
-        return self.eval()
+        self._further = None
+        return self
 
     def inputs(self, labels: Tensor, draw: Generator) -> Tensor:
-        return torch.randint(self._each, (len(labels),), generator=draw)
+        return self._paint(labels, draw)
 
     def forward(self, inputs: Tensor, labels: Tensor) -> Tensor:
-        return self.images[labels * self._each + inputs]
+        plan = self._plan(self._code.encode(inputs)[:, None], self._starts[labels])  # (b, 1, m)
+        return (inputs + self._code.directions((plan @ self._moves[labels])[:, 0])).clamp(0, 1)
+
+    def _plan(self, codes: Tensor, starts: Tensor) -> Tensor:  # (..., n, d), (..., m, d) -> (..., n, m)
+        return (-torch.cdist(codes, starts).square() / 2 / self._epsilon).softmax(-1)
 
 
 class Network:
