@@ -48,7 +48,7 @@ from sfumato.values import Images, Spec
 
 MICROBATCH = 1_024
 CHUNK = 500  # images made at a time
-SPREAD = 0.5  # of the first points where nothing is painted, relative to the clipping bound
+SPREAD = 0.1  # of the first points where nothing is painted, relative to the clipping bound
 AVERAGING = 0.99  # of the generator's weights
 
 
@@ -215,23 +215,28 @@ class Transport:
         each = sizes / m  # records that a point should stand for
         held = sums[..., 0] / math.sqrt(self._share) / each[:, None]
         # The gradient of the semi-dual objective in x is -mean p (y - x), here times m.
-        scale = self.bound / math.sqrt(1 - self._share) / each
-        pulls = sums[..., 1:] * scale[:, None, None] - self._debiasing * self.generated_pulls(points, generated)
+        scale = self.bound / math.sqrt(1 - self._share) / each[:, None]  # (k, 1)
+        generated_pulls, generated_held = self.generated_pulls(points, generated)
+        pulls = sums[..., 1:] * scale[:, :, None] - self._debiasing * generated_pulls
+        # A point that holds several times its share would go as many times beyond the barycentre of its records.
+        steps = 1 / torch.maximum(held, generated_held).clamp(min=1)  # (k, m)
+        variances = (self._noise * scale * steps).square().flatten()
+        moves = moments.wiener_shrunk((steps[:, :, None] * pulls).reshape(k * m, d), self._bands, variances)
         # That in v is 1/m - mean p.
         self.potentials = self.potentials + self._rate * self.bound**2 * (1 - held).clamp(min=-1, max=1)
-        variances = (self._noise * scale).square().repeat_interleave(m)
-        return moments.wiener_shrunk(pulls.reshape(k * m, d), self._bands, variances).reshape(k, m, d)
+        return moves.reshape(k, m, d)
 
-    def generated_pulls(self, points: Tensor, generated: Tensor) -> Tensor:
-        """The same pulls from generated images (k, n, d).
+    def generated_pulls(self, points: Tensor, generated: Tensor) -> tuple[Tensor, Tensor]:
+        """The same pulls from generated images (k, n, d), and how many shares of these each point holds (k, m).
 
         They use the same potentials. So where generated images are distributed as the records, nothing moves, whatever
         the potentials are; with potentials of their own, points would move until both had converged.
         """
         cost = torch.cdist(generated, points).square() / 2  # (k, n, m)
         plan = ((self.potentials[:, None] - cost) / self.epsilon).softmax(2)
-        held = plan.sum(1)[:, :, None]
-        return (plan.mT @ generated - held * points) * points.shape[1] / generated.shape[1]
+        plan = plan * points.shape[1] / generated.shape[1]
+        held = plan.sum(1)
+        return plan.mT @ generated - held[:, :, None] * points, held
 
 
 class Canvas(Protocol):
