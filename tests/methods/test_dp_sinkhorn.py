@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from sfumato.errors import UsageError
-from sfumato.methods.dp_sinkhorn import DPSinkhorn, Transport
+from sfumato.methods.dp_sinkhorn import LEAST_HELD, DPSinkhorn, Transport
 from sfumato.networks.low_frequencies import LowFrequencies
 from sfumato.privacy import Budget, GaussianSum, Ledger, PrivateImages
 from sfumato.values import Spec
@@ -59,22 +59,15 @@ def test_without_noise_the_sums_are_the_gradient_of_the_semi_dual_objective():
     torch.testing.assert_close(30 / method.points - held, of_potentials, atol=2e-3, rtol=1e-3)
 
 
-def shares_of(transport: Transport, points: Tensor, potentials: Tensor) -> Tensor:
-    """What share of the points themselves each point holds, (k, m)."""
-    cost = torch.cdist(points, points).square() / 2
-    return ((potentials[:, None] - cost) / transport.epsilon).softmax(2).mean(1)
-
-
 def test_the_steps_that_follow_from_the_sums_are_down_that_gradient():
     source = toy(90, side=4)
-    method = dataclasses.replace(SMALL, frequencies=3, temperature=0.05, reach=5.0, debiasing=0.0)
+    method = dataclasses.replace(SMALL, frequencies=3, temperature=0.05, reach=5.0)
     transport, points, code = transport_of(method, source)
     sums, before = sums_of(transport, points, source, code).float(), transport.potentials
-    moves = transport.directions(points, sums, points)
+    moves = transport.directions(points, sums, None)
     held = sums[..., 0] / math.sqrt(method.count_share) / (30 / method.points)
     whole = sums[..., 1:] * transport.bound / math.sqrt(1 - method.count_share) / (30 / method.points)
-    both = torch.maximum(held, SMALL.points * shares_of(transport, points, before))
-    expected = whole / both.clamp(min=1)[:, :, None]  # not beyond the barycentre of its records
+    expected = whole / held.clamp(min=LEAST_HELD)[:, :, None]  # to the barycentre of its records, and not beyond
     torch.testing.assert_close(moves, expected, atol=1e-3, rtol=1e-3)
     step = method.potential_rate * transport.bound**2 * (1 - held).clamp(-1, 1)
     torch.testing.assert_close(transport.potentials - before, step, atol=1e-4, rtol=1e-3)
@@ -181,7 +174,7 @@ def test_defaults_follow_public_facts():
         {"rounds": 0},
         {"temperature": 0.0},
         {"count_share": 1.0},
-        {"debiasing": 2.0},
+        {"fresh": 0},
         {"seed": -1},
     ],
 )

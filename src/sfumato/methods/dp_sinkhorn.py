@@ -48,7 +48,8 @@ from sfumato.values import Images, Spec
 
 MICROBATCH = 1_024
 CHUNK = 500  # images made at a time
-SPREAD = 0.1  # of the first points where nothing is painted, relative to the clipping bound
+LEAST_HELD = 0.2  # of an even share of the records, in the step of a point
+SPREAD = 0.03  # of the first points where nothing is painted, relative to the clipping bound
 AVERAGING = 0.99  # of the generator's weights
 
 
@@ -65,7 +66,6 @@ class DPSinkhorn(Synthesizer):
     reach: float = 0.2  # longest displacement, times the square root of the number of pixels; longer ones are clipped
     count_share: float = 0.1  # of a row's squared norm, spent on how much of a record each point gets
     potential_rate: float = 0.05  # of the potentials' steps, times the square of the longest displacement
-    debiasing: float = 1.0  # weight of the term between generated points; 1 is the divergence of the paper
     fresh: int = 20  # generated images for each point, for the term between generated images
     start: str = "painted"  # from mixtures of the default method; "nothing": from random points
     mixture_share: float = 0.3  # of the budget, for the mixtures
@@ -94,7 +94,6 @@ class DPSinkhorn(Synthesizer):
             reach=(1e-6, 1e3),
             count_share=(1e-6, 0.9999),
             potential_rate=(0, 100),
-            debiasing=(0, 1),
             fresh=(1, 100_000),
             mixture_share=(0.001, 0.999),
             means_share=(0.001, 0.9),
@@ -163,8 +162,14 @@ class DPSinkhorn(Synthesizer):
         labels = torch.arange(k).repeat_interleave(self.points)
         if self.canvas == "pixels":
             spread = SPREAD * self.reach * math.sqrt(spec.pixels / code.length)
-            paint = paint or random_images(code, k, self.points, spread=spread, draw=draw)
-            return MovedImages(paint, labels, code, epsilon=self.temperature * spec.pixels, draw=draw)
+            return MovedImages(
+                paint or random_images(code, k, self.points, spread=spread, draw=draw),
+                labels,
+                code,
+                epsilon=self.temperature * spec.pixels,
+                only_points=paint is None,
+                draw=draw,
+            )
         network: ConditionalGenerator
         if paint:
             network = Refiner(paint, spec.shape, k, width=self.width, draw=draw)
@@ -188,7 +193,7 @@ class Transport:
         self.epsilon = method.temperature * spec.pixels
         self.bound = method.reach * math.sqrt(spec.pixels)
         self.potentials = torch.zeros(len(spec.classes), method.points)
-        self._share, self._rate, self._debiasing = method.count_share, method.potential_rate, method.debiasing
+        self._share, self._rate = method.count_share, method.potential_rate
         self._noise = noise
         sides = [min(method.frequencies, side) for side in (spec.height, spec.width)]
         bands = radial_bands(max(sides))[: sides[0], : sides[1]].flatten()
@@ -208,7 +213,7 @@ class Transport:
 
         return contribution
 
-    def directions(self, points: Tensor, sums: Tensor, generated: Tensor) -> Tensor:
+    def directions(self, points: Tensor, sums: Tensor, generated: Tensor | None) -> Tensor:
         """Where the points (k, m, d) should move, from noisy sums (k, m, 1 + d); the potentials make their step."""
         k, m, d = points.shape
         sizes = class_sizes(sums[..., 0].sum(1), share=self._share, noise=self._noise * math.sqrt(m))
@@ -216,10 +221,13 @@ class Transport:
         held = sums[..., 0] / math.sqrt(self._share) / each[:, None]
         # The gradient of the semi-dual objective in x is -mean p (y - x), here times m.
         scale = self.bound / math.sqrt(1 - self._share) / each[:, None]  # (k, 1)
-        generated_pulls, generated_held = self.generated_pulls(points, generated)
-        pulls = sums[..., 1:] * scale[:, :, None] - self._debiasing * generated_pulls
-        # A point that holds several times its share would go as many times beyond the barycentre of its records.
-        steps = 1 / torch.maximum(held, generated_held).clamp(min=1)  # (k, m)
+        pulls, most = sums[..., 1:] * scale[:, :, None], held
+        if generated is not None:
+            generated_pulls, generated_held = self.generated_pulls(points, generated)
+            pulls, most = pulls - generated_pulls, torch.maximum(held, generated_held)
+        # Not that long a step: a point that holds several times its share would go as many times beyond the
+        # barycentre of its records, and one that holds little would hardly move.
+        steps = 1 / most.clamp(min=LEAST_HELD)  # (k, m)
         variances = (self._noise * scale * steps).square().flatten()
         moves = moments.wiener_shrunk((steps[:, :, None] * pulls).reshape(k * m, d), self._bands, variances)
         # That in v is 1/m - mean p.
@@ -245,8 +253,11 @@ class Canvas(Protocol):
     def points(self) -> Tensor:
         """The points (k m, d) of the images as they are now."""
 
-    def further(self, each: int) -> Tensor:
-        """So many further images for each point as they are now, (k, m each, d)."""
+    def further(self, each: int) -> Tensor | None:
+        """So many further images for each point as they are now, (k, m each, d); None where there are only the points.
+
+        Then the term between generated images is left out: at a low temperature each point is its own barycentre.
+        """
 
     def follow(self, targets: Tensor) -> None:
         """Move the images so that their points come near these (k m, d)."""
@@ -284,7 +295,9 @@ class MovedImages(ConditionalGenerator):
     def points(self) -> Tensor:
         return (self._starts + self._moves).flatten(0, 1)
 
-    def further(self, each: int) -> Tensor:
+    def further(self, each: int) -> Tensor | None:
+        if self._only_points:
+            return None
         if self._further is None:  # always the same, so that they are painted once
             labels = self._labels.repeat_interleave(each)
             parts = torch.split(labels, CHUNK)
