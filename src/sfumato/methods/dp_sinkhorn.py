@@ -6,7 +6,7 @@ moves the gradient at every generated image. A bound for each image does not hol
 them as one vector can be clipped, and one record can move it by twice the clipping bound. So does the public code (it
 also holds a version that clips image by image, for another loss, which nothing calls). But there the number of
 generated images is the number of records that Poisson sampling has drawn, so the length of a noisy gradient tells that
-number, and each gradient is divided by it.
+number.
 
 Here the semi-dual form is used (Genevay, Cuturi, Peyre, Bach 2016). The generated points x_i and their potentials v_i
 come from earlier noisy answers, so that a record y knows its own part of the plan from itself and from public things,
