@@ -285,9 +285,19 @@ class MovedImages(ConditionalGenerator):
     This is the map of the entropic plan between a further image and where the points began.
     """
 
-    def __init__(self, paint: Paint, labels: Tensor, code: LowFrequencies, *, epsilon: float, draw: Generator) -> None:
+    def __init__(
+        self,
+        paint: Paint,
+        labels: Tensor,
+        code: LowFrequencies,
+        *,
+        epsilon: float,
+        only_points: bool,  # further images are the points themselves
+        draw: Generator,
+    ) -> None:
         super().__init__()
         self._paint, self._code, self._labels, self._epsilon, self._draw = paint, code, labels, epsilon, draw
+        self._only_points = only_points
         self._starts = code.encode(paint(labels, draw)).reshape(int(labels[-1]) + 1, -1, code.length)  # (k, m, d)
         self._moves = torch.zeros_like(self._starts)
         self._further: tuple[Tensor, Tensor] | None = None
@@ -322,7 +332,10 @@ class MovedImages(ConditionalGenerator):
         return (inputs + self._code.directions((plan @ self._moves[labels])[:, 0])).clamp(0, 1)
 
     def _plan(self, codes: Tensor, starts: Tensor) -> Tensor:  # (..., n, d), (..., m, d) -> (..., n, m)
-        return (-torch.cdist(codes, starts).square() / 2 / self._epsilon).softmax(-1)
+        apart = torch.cdist(codes, starts)
+        if self._only_points:  # an image is one of the points, and goes where that one went
+            return one_hot(apart.argmin(-1), apart.shape[-1]).to(apart.dtype)
+        return (-apart.square() / 2 / self._epsilon).softmax(-1)
 
 
 class Network:
