@@ -13,7 +13,7 @@ selects: of several drafts of an image, the likeliest is kept.
 
 What is wrong in public code, and what is done here:
 
-- The authors' code adds noise to the gradient of a whole batch, leaves the last layer's without any, and bounds weights
+- The authors' code adds noise to the gradient of a whole batch, leaves that of the last weights without any, and bounds weights
   in place of gradients. Weights that are bounded afterwards do not bound what one record changed. Here the gradient of
   each record is bounded, over all layers together.
 - DPImageBench adds the gradients of a real and a generated image and bounds the sum, so generated images use up the
