@@ -13,9 +13,9 @@ selects: of several drafts of an image, the likeliest is kept.
 
 What is wrong in public code, and what is done here:
 
-- The authors' code adds noise to the gradient of a whole batch, leaves the last layer's without any, and bounds weights
-  in place of gradients. Weights that are bounded afterwards do not bound what one record changed. Here the gradient of
-  each record is bounded, over all layers together.
+- The authors' code adds noise to the gradient of a whole batch, leaves that of the last weights without any, and bounds
+  weights in place of gradients. Weights that are bounded afterwards do not bound what one record changed. Here the
+  gradient of each record is bounded, over all layers together.
 - DPImageBench adds the gradients of a real and a generated image and bounds the sum, so generated images use up the
   bound and get noise. They and their labels are public: here they are no part of a record's row. Their gradients are
   bounded as well, so that the two sides weigh the same, and are added without noise.
