@@ -151,7 +151,7 @@ def test_one_critic_for_a_batch_is_caught(monkeypatch: pytest.MonkeyPatch) -> No
 
 @pytest.mark.parametrize("answers", ["summed", "routed"])
 def test_it_learns_without_noise(answers: str) -> None:
-    images = fitted(replace(SMALL, answers=answers, learning_rate=0.01), halves(), math.inf, count=300)
+    images = fitted(replace(SMALL, answers=answers, learning_rate=0.01, lessons=2), halves(), math.inf, count=300)
     unit = images.unit()
     left, right = (unit[images.labels == label] for label in (0, 1))
     assert left[..., :4].mean() > left[..., 4:].mean() + 0.2
