@@ -85,7 +85,7 @@ def test_every_image_of_every_step_is_counted() -> None:
 
 
 def test_it_makes_images_that_look_like_their_class() -> None:
-    expect_to_tell_halves_apart(GPATE(shards=10, steps=60, batch=30, fakes=12, hidden=32, learning_rate=0.02))
+    expect_to_tell_halves_apart(GPATE(shards=10, steps=90, batch=30, fakes=12, hidden=32, learning_rate=0.02))
 
 
 def test_randomness_is_its_own() -> None:
