@@ -6,8 +6,7 @@ student's gradient. What has to be sound here:
 
 - A vote is -1/2 or +1/2, and a record is in one shard, whose teacher may change its vote: a count changes by at most 1,
   twice the bound, and noise is calibrated to that.
-- Every image that is voted on, in every step, is counted, in one charge. (Public implementations reuse the counts of
-  one image for another, or leave the votes of some steps out.)
+- Every image that is voted on, in every step, is counted, in one charge.
 - Student and generator see noisy counts alone; training them longer costs nothing. The paper's data-dependent
   accounting, by which agreement costs less, is not used.
 
@@ -28,6 +27,7 @@ from torch import Tensor, nn
 from sfumato.contracts import Sampler, Synthesizer
 from sfumato.errors import expect_within
 from sfumato.privacy import Mechanism, PrivateImages, Teachers
+from sfumato.synthesis.guided_generator import below
 from sfumato.synthesis.hinge_critics import HingeCritic
 from sfumato.synthesis.shard_critics import one_hot
 from sfumato.synthesis.shard_networks import State, at_label
@@ -162,8 +162,3 @@ class Student(Guide):
         self._network.load_state_dict(below(state, "network"))
         for number, parameter in enumerate(self._network.parameters()):
             self._optimizer.state[parameter] = below(state, f"adam.{number}")
-
-
-def below(state: dict[str, Tensor], name: str) -> dict[str, Tensor]:
-    """The entries whose names begin with that name and a dot, by the rest of their names."""
-    return {key.removeprefix(f"{name}."): value for key, value in state.items() if key.startswith(f"{name}.")}

@@ -90,11 +90,11 @@ class GuidedGenerator:
         self.step = int(state["step"])
         self._draw.set_state(state["draw"])
         for name, module in (("generator", self._generator), ("average", self.average)):
-            module.load_state_dict(_below(state, name))
+            module.load_state_dict(below(state, name))
         for number, parameter in enumerate(self._generator.parameters()):
-            self._optimizer.state[parameter] = _below(state, f"adam.{number}")
+            self._optimizer.state[parameter] = below(state, f"adam.{number}")
 
 
-def _below(state: dict[str, Tensor], name: str) -> dict[str, Tensor]:
+def below(state: dict[str, Tensor], name: str) -> dict[str, Tensor]:
     """The entries whose names begin with that name and a dot, by the rest of their names."""
     return {key.removeprefix(f"{name}."): value for key, value in state.items() if key.startswith(f"{name}.")}
