@@ -16,7 +16,7 @@ from voting import Unanimous, expect_to_tell_halves_apart, unanimous
 
 from toys import expect_randomness_of_its_own, halves
 
-TINY = DataLens(shards=6, steps=3, batch=6, warmup=1, lessons=1, fakes=6, hidden=16, codes=4, kept=5)
+TINY = DataLens(start="nothing", shards=6, steps=3, batch=6, warmup=1, lessons=1, fakes=6, hidden=16, codes=4, kept=5)
 
 
 def test_the_largest_coordinates_are_kept_as_signs() -> None:
@@ -56,7 +56,9 @@ def test_every_image_of_every_step_is_counted() -> None:
 
 
 def test_it_makes_images_that_look_like_their_class() -> None:
-    expect_to_tell_halves_apart(DataLens(shards=10, steps=60, batch=30, fakes=12, hidden=32, learning_rate=0.02))
+    expect_to_tell_halves_apart(
+        DataLens(start="nothing", shards=10, steps=60, batch=30, fakes=12, hidden=32, learning_rate=0.02)
+    )
 
 
 def test_randomness_is_its_own() -> None:

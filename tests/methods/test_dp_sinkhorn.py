@@ -18,7 +18,7 @@ from sfumato.values import Spec
 
 from toys import ToySource, digits, digits_known, expect_randomness_of_its_own, fitted, halves, toy
 
-SMALL = DPSinkhorn(rounds=4, points=6, steps=5, batch=12, hidden=32, codes=4, width=4)
+SMALL = DPSinkhorn(rounds=4, points=6, steps=5, batch=12, hidden=32, codes=4)
 
 
 def transport_of(method: DPSinkhorn, source: ToySource) -> tuple[Transport, Tensor, LowFrequencies]:

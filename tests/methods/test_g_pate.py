@@ -16,7 +16,9 @@ from voting import Unanimous, expect_to_tell_halves_apart, unanimous
 
 from toys import expect_randomness_of_its_own, halves
 
-TINY = GPATE(shards=6, steps=3, batch=6, warmup=1, lessons=1, fakes=6, hidden=16, codes=4, dimensions=5)
+TINY = GPATE(
+    start="nothing", shards=6, steps=3, batch=6, warmup=1, lessons=1, fakes=6, hidden=16, codes=4, dimensions=5
+)
 LENGTH, DIMENSIONS = 14, 4
 
 
@@ -85,7 +87,9 @@ def test_every_image_of_every_step_is_counted() -> None:
 
 
 def test_it_makes_images_that_look_like_their_class() -> None:
-    expect_to_tell_halves_apart(GPATE(shards=10, steps=90, batch=30, fakes=12, hidden=32, learning_rate=0.02))
+    expect_to_tell_halves_apart(
+        GPATE(start="nothing", shards=10, steps=90, batch=30, fakes=12, hidden=32, learning_rate=0.02)
+    )
 
 
 def test_randomness_is_its_own() -> None:

@@ -18,7 +18,9 @@ from voting import Unanimous, expect_to_tell_halves_apart, unanimous
 
 from toys import expect_randomness_of_its_own, halves
 
-TINY = PATEGAN(shards=6, steps=3, batch=6, warmup=1, lessons=1, fakes=6, hidden=16, codes=4, frequencies=4)
+TINY = PATEGAN(
+    start="nothing", shards=6, steps=3, batch=6, warmup=1, lessons=1, fakes=6, hidden=16, codes=4, frequencies=4
+)
 SPEC = Spec(90, 1, 8, 8, ("a", "b", "c"))
 
 
@@ -56,7 +58,7 @@ def test_every_image_of_every_step_is_counted() -> None:
 
 def test_it_makes_images_that_look_like_their_class() -> None:
     expect_to_tell_halves_apart(
-        PATEGAN(shards=10, steps=100, batch=30, fakes=12, hidden=32, frequencies=4, learning_rate=0.02)
+        PATEGAN(start="nothing", shards=10, steps=100, batch=30, fakes=12, hidden=32, frequencies=4, learning_rate=0.02)
     )
 
 
@@ -111,6 +113,6 @@ def test_randomness_is_its_own() -> None:
 
 
 def test_settings_out_of_range_are_refused() -> None:
-    for wrong in ({"student_width": 0}, {"student_rate": 0.0}, {"kept_steps": 0}, {"start_share": 1.0}):
+    for wrong in ({"student_width": 0}, {"student_rate": 0.0}, {"kept_steps": 0}, {"mixture_share": 1.0}):
         with pytest.raises(UsageError):
             PATEGAN(**wrong)  # type: ignore[arg-type]

@@ -12,11 +12,11 @@ from torch.func import functional_call, grad
 from sfumato.errors import UsageError
 from sfumato.networks.conditional_discriminators import ProjectionDiscriminator
 from sfumato.networks.generator import PatchGenerator
-from sfumato.synthesis.adversarial_training import CROSS_ENTROPY, HINGE, AdversarialSettings, Adversary, Losses
+from sfumato.synthesis.adversarial_training import CROSS_ENTROPY, HINGE, AdversarialGAN, Adversary, Losses
 from sfumato.synthesis.guided_generator import GuidedGenerator
 
 SHAPE = (1, 8, 8)
-SETTINGS = AdversarialSettings(
+SETTINGS = AdversarialGAN(
     l2_bound=0.1,
     rate=1e-3,
     generator_rate=1e-2,
@@ -26,7 +26,6 @@ SETTINGS = AdversarialSettings(
     batch=12,
     averaging=0.9,
     diversity=0.0,
-    mismatch=1.0,
 )
 
 

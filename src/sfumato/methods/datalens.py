@@ -26,30 +26,30 @@ from sfumato.contracts import Sampler, Synthesizer
 from sfumato.errors import expect_one_of, expect_within
 from sfumato.privacy import Mechanism, PrivateImages, Teachers
 from sfumato.synthesis.hinge_critics import HingeCritic
+from sfumato.synthesis.shard_guidance import Guide, ShardGuidance
 from sfumato.synthesis.shard_networks import State
-from sfumato.synthesis.voted_generator import Guide, VotedGenerator
 from sfumato.values import Images, Spec
 
 
 @dataclass(frozen=True)
-class DataLens(VotedGenerator, Synthesizer):
-    """Hyperparameters, all public: these and those of `VotedGenerator`."""
+class DataLens(ShardGuidance, Synthesizer):
+    """Hyperparameters, all public: these and those of `ShardGuidance`."""
 
     kept: int = 20  # coordinates of a critic's gradient
     follow: str = "sums"  # or "signs"
     threshold: float = 1.0  # of signs, in standard deviations of the noise
 
     def __post_init__(self) -> None:
-        VotedGenerator.__post_init__(self)
+        super().__post_init__()
         expect_one_of(self, follow=("sums", "signs"))
         expect_within(self, kept=(1, 10**6), threshold=(0, 1_000))
 
     def plan(self, spec: Spec) -> Sequence[Mechanism]:
-        return self.questions(spec, "the signs of how generated images should change, by critics on parts of the data")
+        return self.questions("the signs of how generated images should change, by critics on parts of the data")
 
     def fit(self, private: PrivateImages, public: Images | None) -> Sampler:
         kept = min(self.kept, self.sees(private.spec).length)
-        model = self.critic(private.spec, CompressedCritic, kept=kept)
+        model = CompressedCritic.of(self, private.spec, kept=kept)
         guide = SignGuide(kept, self.threshold if self.follow == "signs" else None)
         return self.trained(private, self.plan(private.spec), model, guide, what="datalens")
 

@@ -23,96 +23,18 @@ What is wrong in the authors' code, and what is done here:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Self
-
-import torch
 
 from sfumato.contracts import Sampler, Synthesizer
-from sfumato.errors import expect_within
 from sfumato.networks.conditional_discriminators import JoinedDiscriminator
-from sfumato.privacy import Budget, GaussianSum, PrivateImages
-from sfumato.synthesis.adversarial_training import CROSS_ENTROPY, AdversarialSettings, train_adversarially
-from sfumato.synthesis.class_mixtures import ClassMixtureQuestions
-from sfumato.synthesis.first_generator import FirstGenerator
-from sfumato.synthesis.generator_training import GeneratorSampler
-from sfumato.values import Images, Spec
+from sfumato.privacy import PrivateImages
+from sfumato.synthesis.adversarial_training import CROSS_ENTROPY, AdversarialGAN
+from sfumato.values import Images
 
 
 @dataclass(frozen=True)
-class DPCGAN(Synthesizer):
-    """Hyperparameters, all public."""
-
-    free: ClassVar = frozenset({"drafts"})
-
-    start: str = "painted"  # what the generator begins with; "nothing": random weights
-    mixture_share: float = 0.4  # of the budget, if it begins with painted images, for the mixtures
-    means_share: float = 0.05  # of the mixtures' part, for means
-    components: int = 24  # of the mixture of each class
-    rounds: int = 300  # steps of the discriminator
-    sampling: float = 0.02
-    width: int = 16  # of the discriminator's first convolution
-    l2_bound: float = 0.1  # of the gradient of a record, and of a generated image
-    rate: float = 2e-3  # of the discriminator
-    generator_rate: float = 0.0  # 0: a default for the start
-    head_start: float = 0.3  # share of the rounds before the first step of the generator
-    every: int = 2  # steps of the discriminator for one of the generator
-    fakes: int = 120  # generated images in a step of the discriminator
-    batch: int = 120  # and in one of the generator
-    averaging: float = 0.98  # of the generator's weights
-    diversity: float = 0.0  # weight of the term that keeps generated images of a class apart
-    mismatch: float = 1.0  # weight of real images with the labels of other classes, which are to be told apart
-    drafts: int = 6  # made of each image; the one that the discriminator finds likeliest is kept
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        expect_within(self, width=(1, 10_000), drafts=(1, 1_000), seed=(0, 2**31 - 2))
-        FirstGenerator.of(self)
-        AdversarialSettings.of(self)
-
-    @classmethod
-    def for_task(cls, spec: Spec, budget: Budget) -> Self:
-        asked = ClassMixtureQuestions.for_task(spec, budget)
-        # About 1,000 records in a round keep the sampling noise below the privacy noise; more rounds help where there
-        # is less noise.
-        signal = min(budget.epsilon, 100.0) * spec.count
-        return cls(
-            means_share=asked.means_share,
-            components=asked.components,
-            rounds=round(min(600.0, max(100.0, 400 * (signal / 60_000) ** 0.3))),
-            sampling=min(0.5, max(0.02, 1_000 / max(spec.count, 1))),
-        )
-
-    def plan(self, spec: Spec) -> Sequence[GaussianSum]:
-        first = FirstGenerator.of(self)
-        gradients = GaussianSum(
-            rounds=self.rounds,
-            sampling=self.sampling,
-            share=first.share_left,
-            purpose="gradients of the discriminator",
-        )
-        return [*first.plan(), gradients]
-
-    def seconds(self, spec: Spec) -> float:
-        training = AdversarialSettings.of(self).seconds(
-            spec, rounds=self.rounds, sampling=self.sampling, drafts=self.drafts
-        )
-        return FirstGenerator.of(self).seconds(spec) + training
+class DPCGAN(AdversarialGAN, Synthesizer):
+    """Hyperparameters, all public: those of `AdversarialGAN`."""
 
     def fit(self, private: PrivateImages, public: Images | None) -> Sampler:
-        spec = private.spec
-        calibrated = private.ledger.calibrate(*self.plan(spec))
-        draw = torch.Generator().manual_seed(self.seed)
-        first = FirstGenerator.of(self).make(private, calibrated, draw)
-        discriminator = JoinedDiscriminator(spec.shape, len(spec.classes), width=self.width, draw=draw)
-        generator = train_adversarially(
-            private.open(calibrated[-1]),
-            discriminator,
-            first,
-            CROSS_ENTROPY,
-            AdversarialSettings.of(self),
-            draw=draw,
-            what="dp-cgan",
-        )
-        return GeneratorSampler(generator, spec.classes, discriminator, drafts=self.drafts, seed=self.seed + 1)
+        return self.trained(private, JoinedDiscriminator, CROSS_ENTROPY, what="dp-cgan")

@@ -33,17 +33,16 @@ from torch.nn.functional import one_hot
 from sfumato.contracts import Sampler, Synthesizer
 from sfumato.errors import expect_one_of, expect_within
 from sfumato.networks.cosines import radial_bands
-from sfumato.networks.generator import ConditionalGenerator, PatchGenerator
+from sfumato.networks.generator import ConditionalGenerator
 from sfumato.networks.low_frequencies import LowFrequencies
-from sfumato.networks.refiner import Paint, Refiner
+from sfumato.networks.refiner import Paint
 from sfumato.privacy import Budget, GaussianSum, PrivateImages
 from sfumato.progress import track
 from sfumato.synthesis import moments
-from sfumato.synthesis.class_mixtures import ClassMixtureQuestions, choose_code
 from sfumato.synthesis.embedding import class_sizes
+from sfumato.synthesis.generator_start import GeneratorStart
 from sfumato.synthesis.generator_training import GeneratorSampler
 from sfumato.synthesis.guided_generator import GuidedGenerator
-from sfumato.synthesis.mixture_sampler import painter
 from sfumato.values import Images, Spec
 
 MICROBATCH = 1_024
@@ -54,8 +53,8 @@ AVERAGING = 0.99  # of the generator's weights
 
 
 @dataclass(frozen=True)
-class DPSinkhorn(Synthesizer):
-    """Hyperparameters, all public."""
+class DPSinkhorn(GeneratorStart, Synthesizer):
+    """Hyperparameters, all public: these and those of `GeneratorStart`; a network is there for one canvas alone."""
 
     free: ClassVar = frozenset({"drafts"})
 
@@ -67,23 +66,19 @@ class DPSinkhorn(Synthesizer):
     count_share: float = 0.1  # of a row's squared norm, spent on how much of a record each point gets
     potential_rate: float = 0.05  # of the potentials' steps, times the square of the longest displacement
     fresh: int = 20  # generated images for each point, for the term between generated images
-    start: str = "painted"  # from mixtures of the default method; "nothing": from random points
-    mixture_share: float = 0.3  # of the budget, for the mixtures
-    means_share: float = 0.15  # of the mixtures' part of the budget
-    components: int = 12  # of the mixture of each class
+    mixture_share: float = 0.3
+    components: int = 12
     canvas: str = "pixels"  # what is moved: the images themselves, or a "generator" of them
     steps: int = 20  # of the generator in each round
     batch: int = 250
     learning_rate: float = 5e-3
     latent: int = 6
     hidden: int = 512
-    codes: int = 16
-    width: int = 16  # of the network that corrects painted images
     drafts: int = 1  # made of each image; the one nearest to a point is kept
-    seed: int = 0
 
     def __post_init__(self) -> None:
-        expect_one_of(self, start=("painted", "nothing"), canvas=("generator", "pixels"))
+        super().__post_init__()
+        expect_one_of(self, canvas=("generator", "pixels"))
         most = 1_000_000
         expect_within(
             self,
@@ -95,43 +90,24 @@ class DPSinkhorn(Synthesizer):
             count_share=(1e-6, 0.9999),
             potential_rate=(0, 100),
             fresh=(1, 100_000),
-            mixture_share=(0.001, 0.999),
-            means_share=(0.001, 0.9),
-            components=(1, 10_000),
             steps=(1, most),
             batch=(2, most),
             learning_rate=(1e-9, 100),
-            latent=(1, most),
-            hidden=(1, most),
-            codes=(1, most),
-            width=(1, most),
             drafts=(1, 1_000),
-            seed=(0, 2**31 - 2),
         )
 
     @classmethod
     def for_task(cls, spec: Spec, budget: Budget) -> Self:
         class_signal = min(budget.epsilon, 100.0) * spec.count / len(spec.classes)
-        asked = ClassMixtureQuestions.for_task(spec, budget)
-        return cls(
-            points=round(min(100.0, max(4.0, class_signal / 320))),
-            means_share=asked.means_share,
-            components=asked.components,
-        )
+        return cls(points=round(min(100.0, max(4.0, class_signal / 320))), **cls.for_mixtures(spec, budget))
 
     def plan(self, spec: Spec) -> Sequence[GaussianSum]:
-        share = 1 - self.mixture_share if self.start == "painted" else 1.0
         moves = GaussianSum(
             rounds=self.rounds,
-            share=share,
+            share=self.share_left,
             purpose="how images of each class have to move to be like the private ones, and how large the class is",
         )
-        return [moves] if self.start == "nothing" else [*self._mixtures().plan(self.mixture_share), moves]
-
-    def _mixtures(self) -> ClassMixtureQuestions:
-        return ClassMixtureQuestions(
-            means_share=self.means_share, axes=48, components=self.components, component_rounds=4, seed=self.seed
-        )
+        return [*self.start_questions(), moves]
 
     def seconds(self, spec: Spec) -> float:
         values = self.points * spec.channels * min(self.frequencies, spec.height) * min(self.frequencies, spec.width)
@@ -139,13 +115,10 @@ class DPSinkhorn(Synthesizer):
 
     def fit(self, private: PrivateImages, public: Images | None) -> Sampler:
         spec = private.spec
-        *for_mixtures, mechanism = private.ledger.calibrate(*self.plan(spec))
+        *asked_first, mechanism = private.ledger.calibrate(*self.plan(spec))
         draw = Generator().manual_seed(self.seed)
         code = LowFrequencies(spec.shape, self.frequencies)
-        paint = None
-        if for_mixtures:
-            mixtures = self._mixtures().fit(private, for_mixtures, choose_code(private, for_mixtures))
-            paint = painter(mixtures, details=0)
+        paint = self.paint(private, asked_first) if self.painted else None
         canvas = self._canvas(spec, paint, code, draw)
         query = private.mapped(lambda image: code.encode(image)[None, None]).open(mechanism, microbatch=MICROBATCH)
         transport = Transport(self, spec, mechanism.noise_multiplier or 0.0)
@@ -170,12 +143,7 @@ class DPSinkhorn(Synthesizer):
                 only_points=paint is None,
                 draw=draw,
             )
-        network: ConditionalGenerator
-        if paint:
-            network = Refiner(paint, spec.shape, k, width=self.width, draw=draw)
-        else:
-            network = PatchGenerator(spec.shape, k, latent=self.latent, hidden=self.hidden, codes=self.codes, draw=draw)
-        return Network(self, network, labels, code, draw)
+        return Network(self, self.generator_of(spec, paint, draw), labels, code, draw)
 
     def _sampler(self, spec: Spec, canvas: Canvas, points: Tensor, code: LowFrequencies) -> Sampler:
         table = points.reshape(len(spec.classes), self.points, -1)

@@ -23,6 +23,7 @@ from torch.nn.functional import cross_entropy
 from sfumato.contracts import Sampler, Synthesizer
 from sfumato.errors import UsageError, expect_one_of, expect_within
 from sfumato.privacy import Mechanism, PrivateImages
+from sfumato.synthesis.directed_generator import DirectedGenerator
 from sfumato.synthesis.shard_critics import (
     DRIFT_PENALTY,
     SLOPE_PENALTY,
@@ -33,7 +34,6 @@ from sfumato.synthesis.shard_critics import (
     one_hot,
     unit,
 )
-from sfumato.synthesis.shard_guidance import ShardGuidance
 from sfumato.synthesis.shard_networks import ShardNetwork, State
 from sfumato.values import Images, Spec
 
@@ -59,8 +59,8 @@ ABLATIONS = {
 
 
 @dataclass(frozen=True)
-class DPAC(ShardGuidance, Synthesizer):
-    """Hyperparameters, all public; those of critics, teachers and generator are in `ShardGuidance`."""
+class DPAC(DirectedGenerator, Synthesizer):
+    """Hyperparameters, all public; those of critics, teachers and generator are in `DirectedGenerator`."""
 
     ablation: str = "full"  # a row of Table 4
     critic_weight: float = 0.8  # of its direction in an answer
@@ -89,29 +89,29 @@ class DPAC(ShardGuidance, Synthesizer):
 
     def plan(self, spec: Spec) -> Sequence[Mechanism]:
         networks = "critics and classifiers" if self._parts.classifier else "critics"
-        return self.questions(
-            spec, f"in which directions generated images should change, by {networks} on parts of the data"
+        return self.directions(
+            f"in which directions generated images should change, by {networks} on parts of the data"
         )
 
     def seconds(self, spec: Spec) -> float:
         weights = self.shards * self.sees(spec).length * self.critic_width
-        return super().seconds(spec) + 2e-8 * self.steps * self.classifier_steps * weights
+        return super().seconds(spec) + 2e-8 * self.all_steps * self.classifier_steps * weights
 
     def fit(self, private: PrivateImages, public: Images | None) -> Sampler:
         spec = private.spec
         inputs, classes = self.sees(spec).length, len(spec.classes)
-        critic = ShardCritic(inputs, self.critic_width, classes, self.loss, self.critic_rate, self.critic_decay)
+        critic = self.critic(spec)
         network = ShardNetwork("classifier", inputs, self.critic_width, classes)
         model = DualTeacher(self, critic, ShardClassifier(network, self.loss, self.classifier_rate, self.critic_decay))
         draw = torch.Generator().manual_seed(self.seed + 2)  # reaches the teachers alone
-        return self.guided(
+        return self.directed(
             private, list(self.plan(spec)), model, lambda lesson: self._lesson(lesson, model, draw), what="dpac"
         )
 
     def _lesson(self, lesson: Lesson, model: DualTeacher, draw: torch.Generator) -> DualLesson:
         """The critics' lesson; and before a question, from t_C on, a classifier that begins anew."""
         parts = self._parts
-        entry = self.classifier_entry * self.steps if parts.sequential else 0
+        entry = self.classifier_entry * self.all_steps if parts.sequential else 0
         if not parts.classifier or lesson.alone or lesson.step < entry:
             return DualLesson(lesson, learns=False)
         if not parts.fresh:

@@ -31,14 +31,14 @@ from sfumato.contracts import Sampler, Synthesizer
 from sfumato.errors import expect_one_of, expect_within
 from sfumato.privacy import Mechanism, PrivateImages, Teachers
 from sfumato.synthesis.hinge_critics import HingeCritic
+from sfumato.synthesis.shard_guidance import Guide, ShardGuidance
 from sfumato.synthesis.shard_networks import State
-from sfumato.synthesis.voted_generator import Guide, VotedGenerator
 from sfumato.values import Images, Spec
 
 
 @dataclass(frozen=True)
-class GPATE(VotedGenerator, Synthesizer):
-    """Hyperparameters, all public: these and those of `VotedGenerator`."""
+class GPATE(ShardGuidance, Synthesizer):
+    """Hyperparameters, all public: these and those of `ShardGuidance`."""
 
     dimensions: int = 10  # that a direction is projected to
     bins: int = 2  # of a projected coordinate
@@ -46,18 +46,18 @@ class GPATE(VotedGenerator, Synthesizer):
     threshold: float = 1.0  # that confident counts exceed, in standard deviations of the noise
 
     def __post_init__(self) -> None:
-        VotedGenerator.__post_init__(self)
+        super().__post_init__()
         expect_one_of(self, aggregation=("mean", "confident"))
         expect_within(self, dimensions=(1, 10_000), bins=(2, 1_000), threshold=(0, 1_000))
 
     def plan(self, spec: Spec) -> Sequence[Mechanism]:
-        return self.questions(spec, "votes on how generated images should change, by critics on parts of the data")
+        return self.questions("votes on how generated images should change, by critics on parts of the data")
 
     def fit(self, private: PrivateImages, public: Images | None) -> Sampler:
         spec = private.spec
         draw = torch.Generator().manual_seed(self.seed + 2)
         projections = Projections.drawn(self.sees(spec).length, self.dimensions, draw)
-        model = self.critic(spec, BinVoter, projections=projections, bins=self.bins)
+        model = BinVoter.of(self, spec, projections=projections, bins=self.bins)
         threshold = self.threshold if self.aggregation == "confident" else None
         guide = BinGuide(projections, self.bins, threshold, draw)
         return self.trained(private, self.plan(spec), model, guide, what="g-pate")

@@ -20,33 +20,22 @@ from torch import Tensor
 
 from sfumato.contracts import Sampler, Synthesizer
 from sfumato.privacy import Mechanism, PrivateImages
+from sfumato.synthesis.directed_generator import DirectedGenerator
 from sfumato.synthesis.shard_critics import Lesson, Records, ShardCritic
-from sfumato.synthesis.shard_guidance import ShardGuidance
 from sfumato.synthesis.shard_networks import State
 from sfumato.values import Images, Spec
 
 
 @dataclass(frozen=True)
-class GSWGAN(ShardGuidance, Synthesizer):
-    """Hyperparameters, all public: those of `ShardGuidance`."""
+class GSWGAN(DirectedGenerator, Synthesizer):
+    """Hyperparameters, all public: those of `DirectedGenerator`."""
 
     def plan(self, spec: Spec) -> Sequence[Mechanism]:
-        return self.questions(
-            spec, "in which directions generated images should change, by critics on parts of the data"
-        )
+        return self.directions("in which directions generated images should change, by critics on parts of the data")
 
     def fit(self, private: PrivateImages, public: Images | None) -> Sampler:
-        spec = private.spec
-        critic = ShardCritic(
-            self.sees(spec).length,
-            self.critic_width,
-            len(spec.classes),
-            self.loss,
-            self.critic_rate,
-            self.critic_decay,
-        )
-        model = CriticTeacher(critic, self.seed)
-        return self.guided(private, list(self.plan(spec)), model, lambda lesson: lesson, what="gs-wgan")
+        model = CriticTeacher(self.critic(private.spec), self.seed)
+        return self.directed(private, list(self.plan(private.spec)), model, lambda lesson: lesson, what="gs-wgan")
 
 
 @dataclass(frozen=True)

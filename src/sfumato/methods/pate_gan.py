@@ -30,8 +30,8 @@ from sfumato.privacy import Mechanism, PrivateImages, Teachers
 from sfumato.synthesis.guided_generator import below
 from sfumato.synthesis.hinge_critics import HingeCritic
 from sfumato.synthesis.shard_critics import one_hot
+from sfumato.synthesis.shard_guidance import Guide, ShardGuidance
 from sfumato.synthesis.shard_networks import State, at_label
-from sfumato.synthesis.voted_generator import Guide, VotedGenerator
 from sfumato.values import Images, Spec
 
 VOTE = 0.5  # its size, and so the bound of an answer
@@ -40,8 +40,8 @@ BETAS = (0.5, 0.99)  # of Adam
 
 
 @dataclass(frozen=True)
-class PATEGAN(VotedGenerator, Synthesizer):
-    """Hyperparameters, all public: these and those of `VotedGenerator`."""
+class PATEGAN(ShardGuidance, Synthesizer):
+    """Hyperparameters, all public: these and those of `ShardGuidance`."""
 
     student_width: int = 128
     student_steps: int = 10  # of the student, for each step of the generator
@@ -51,7 +51,7 @@ class PATEGAN(VotedGenerator, Synthesizer):
     kept_steps: int = 20  # whose counts the student learns from
 
     def __post_init__(self) -> None:
-        VotedGenerator.__post_init__(self)
+        super().__post_init__()
         most = 10**6
         expect_within(
             self,
@@ -64,10 +64,10 @@ class PATEGAN(VotedGenerator, Synthesizer):
         )
 
     def plan(self, spec: Spec) -> Sequence[Mechanism]:
-        return self.questions(spec, "votes on how real generated images look, by critics on parts of the data")
+        return self.questions("votes on how real generated images look, by critics on parts of the data")
 
     def fit(self, private: PrivateImages, public: Images | None) -> Sampler:
-        model = self.critic(private.spec, VotingCritic)
+        model = VotingCritic.of(self, private.spec)
         return self.trained(private, self.plan(private.spec), model, Student(self, private.spec), what="pate-gan")
 
 

@@ -8,9 +8,9 @@ side of the discriminator's loss and all of the generator's training are post-pr
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import asdict, dataclass, fields
-from typing import Any, Self
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Self
 
 import torch
 from torch import Tensor, nn
@@ -18,11 +18,15 @@ from torch.func import functional_call, grad, vmap
 from torch.nn import functional as F
 
 from sfumato.errors import expect_within
-from sfumato.networks.generator import ConditionalGenerator
-from sfumato.privacy import Descent, Query, descend
+from sfumato.networks.conditional_discriminators import JoinedDiscriminator, ProjectionDiscriminator
+from sfumato.privacy import Budget, Descent, GaussianSum, PrivateImages, descend
+from sfumato.synthesis.generator_start import GeneratorStart
+from sfumato.synthesis.generator_training import GeneratorSampler
 from sfumato.synthesis.guided_generator import GuidedGenerator
 from sfumato.values import Spec
 
+Discriminator = ProjectionDiscriminator | JoinedDiscriminator
+RecordLoss = Callable[[Callable[..., Tensor], Tensor, Tensor], Tensor]
 Scores = Callable[[Tensor], Tensor]  # scores of images (b,), high for real ones, to their losses (b,)
 GENERATOR_RATES = {"painted": 2e-4, "nothing": 2e-3}  # by what the generator begins with
 MOMENTUM = 0.5  # of the discriminator's Adam; with more, two networks that follow each other swing
@@ -42,83 +46,113 @@ CROSS_ENTROPY = Losses(real=lambda s: F.softplus(-s), fake=F.softplus, generator
 
 
 @dataclass(frozen=True)
-class AdversarialSettings:
-    """How an adversarial pair is trained; all of it is public."""
+class AdversarialGAN(GeneratorStart):
+    """The hyperparameters of an adversarial pair, all public, its questions, and its training."""
 
-    l2_bound: float  # of the gradient of a record, and of a generated image
-    rate: float  # of the discriminator
-    generator_rate: float
-    head_start: float  # share of the rounds before the first step of the generator
-    every: int  # steps of the discriminator for one of the generator
-    fakes: int  # generated images in a step of the discriminator
-    batch: int  # and in one of the generator
-    averaging: float  # of the generator's weights: the share of the average that stays
-    diversity: float  # weight of the generator's diversity term
-    mismatch: float  # weight of real images with the labels of other classes, which are to be told from the right ones
+    free: ClassVar = frozenset({"drafts"})
+
+    means_share: float = 0.05  # of the mixtures' part, for means
+    components: int = 24  # of the mixture of each class
+    rounds: int = 300  # steps of the discriminator
+    sampling: float = 0.02
+    width: int = 16  # of the discriminator's first convolution
+    l2_bound: float = 0.1  # of the gradient of a record, and of a generated image
+    rate: float = 2e-3  # of the discriminator
+    generator_rate: float = 0.0  # 0: a default for the start
+    head_start: float = 0.3  # share of the rounds before the first step of the generator
+    every: int = 2  # steps of the discriminator for one of the generator
+    fakes: int = 120  # generated images in a step of the discriminator
+    batch: int = 120  # and in one of the generator
+    averaging: float = 0.98  # of the generator's weights: the share of the average that stays
+    diversity: float = 0.0  # weight of the term that keeps generated images of a class apart
+    mismatch: float = 1.0  # weight of real images with the labels of other classes, which are to be told apart
+    drafts: int = 6  # made of each image; the one that the discriminator finds likeliest is kept
 
     def __post_init__(self) -> None:
+        super().__post_init__()
+        most = 10**6
         expect_within(
             self,
+            width=(1, 10_000),
             l2_bound=(1e-9, 1e9),
             rate=(1e-9, 100),
-            generator_rate=(1e-9, 100),
+            generator_rate=(0, 100),
             head_start=(0, 1),
-            every=(1, 1_000_000),
-            fakes=(2, 1_000_000),
-            batch=(2, 1_000_000),
+            every=(1, most),
+            fakes=(2, most),
+            batch=(2, most),
             averaging=(0, 0.99999),
             diversity=(0, 1e6),
             mismatch=(0, 1e6),
+            drafts=(1, 1_000),
         )
 
     @classmethod
-    def of(cls, method: Any) -> Self:
-        """The settings of a method: a dataclass that has fields of the same names, and one for the start."""
-        known = asdict(method)
-        known["generator_rate"] = known["generator_rate"] or GENERATOR_RATES[known["start"]]
-        return cls(**{field.name: known[field.name] for field in fields(cls)})
+    def for_task(cls, spec: Spec, budget: Budget) -> Self:
+        # About 1,000 records in a round keep the sampling noise below the privacy noise; more rounds help where there
+        # is less noise.
+        signal = min(budget.epsilon, 100.0) * spec.count
+        return cls(
+            rounds=round(min(600.0, max(100.0, 400 * (signal / 60_000) ** 0.3))),
+            sampling=min(0.5, max(0.02, 1_000 / max(spec.count, 1))),
+            **cls.for_mixtures(spec, budget),
+        )
 
-    def seconds(self, spec: Spec, *, rounds: int, sampling: float, drafts: int) -> float:
-        """Estimated time of the training, and of sampling as many images as there are records."""
-        rows = sampling * spec.count + 3 * self.fakes + self.batch / self.every
-        return (rounds * (0.02 + 3e-7 * rows * spec.pixels)) + 3e-7 * drafts * spec.count * spec.pixels
+    def plan(self, spec: Spec) -> Sequence[GaussianSum]:
+        gradients = GaussianSum(
+            rounds=self.rounds,
+            sampling=self.sampling,
+            share=self.share_left,
+            purpose="gradients of the discriminator",
+        )
+        return [*self.start_questions(), gradients]
+
+    def seconds(self, spec: Spec) -> float:
+        rows = self.sampling * spec.count + 3 * self.fakes + self.batch / self.every
+        training = self.rounds * (0.02 + 3e-7 * rows * spec.pixels)
+        return self.start_seconds(spec) + training + 3e-7 * self.drafts * spec.count * spec.pixels
+
+    def trained(
+        self, private: PrivateImages, kind: type[Discriminator], losses: Losses, *, what: str
+    ) -> GeneratorSampler:
+        """Train both by all rounds; images come from the generator with averaged weights, the likeliest of drafts."""
+        spec, classes = private.spec, len(private.spec.classes)
+        calibrated = private.ledger.calibrate(*self.plan(spec))
+        draw = torch.Generator().manual_seed(self.seed)
+        generator = self.begun(private, calibrated, draw)
+        discriminator = kind(spec.shape, classes, width=self.width, draw=draw)
+        query = private.open(calibrated[-1])
+        alone = round(self.head_start * query.rounds)  # steps of a discriminator that has nothing to teach yet
+        guided = GuidedGenerator(
+            generator,
+            classes,
+            rate=self.generator_rate or GENERATOR_RATES[self.start],
+            steps=max(1, (query.rounds - alone) // self.every),
+            averaging=self.averaging,
+            diversity=self.diversity,
+            draw=draw,
+        )
+        clipped = bool(query.mechanism.noise_multiplier)  # without a budget nothing is
+        companion = Adversary(guided, losses, self, l2_bound=self.l2_bound if clipped else math.inf, alone=alone)
+        descent = Descent(self.l2_bound, self.rate, optimizer="adam", momentum=MOMENTUM)
+        loss = record_loss(losses, classes, self.mismatch)
+        descend(query, discriminator, lambda _: loss, descent, what=what, companion=companion)
+        return GeneratorSampler(
+            guided.average.eval(), spec.classes, discriminator, drafts=self.drafts, seed=self.seed + 1
+        )
 
 
-def train_adversarially(
-    query: Query,
-    discriminator: nn.Module,
-    generator: ConditionalGenerator,
-    losses: Losses,
-    settings: AdversarialSettings,
-    *,
-    draw: torch.Generator,
-    what: str,
-) -> ConditionalGenerator:
-    """Train both by all rounds of the query; the generator with averaged weights comes back."""
-    alone = round(settings.head_start * query.rounds)  # steps of a discriminator that has nothing to teach yet
-    guided = GuidedGenerator(
-        generator,
-        len(query.spec.classes),
-        rate=settings.generator_rate,
-        steps=max(1, (query.rounds - alone) // settings.every),
-        averaging=settings.averaging,
-        diversity=settings.diversity,
-        draw=draw,
-    )
-    clipped = bool(query.mechanism.noise_multiplier)  # without a budget nothing is
-    l2_bound = settings.l2_bound if clipped else math.inf
-    companion = Adversary(guided, losses, settings, l2_bound=l2_bound, alone=alone)
-    every_label = torch.arange(len(query.spec.classes))[None]
+def record_loss(losses: Losses, classes: int, mismatch: float) -> RecordLoss:
+    """The discriminator's loss at a record: it is real with its own label, and not with the labels of other classes."""
+    every_label = torch.arange(classes)[None]
 
     def loss(model: Callable[..., Tensor], image: Tensor, label: Tensor) -> Tensor:
         scores = model(image[None], every_label)[0]  # (k,)
         own = (every_label[0] == label).float()
-        others = (losses.fake(scores) * (1 - own)).sum() / max(1, len(own) - 1)
-        return (losses.real(scores) * own).sum() + settings.mismatch * others
+        others = (losses.fake(scores) * (1 - own)).sum() / max(1, classes - 1)
+        return (losses.real(scores) * own).sum() + mismatch * others
 
-    descent = Descent(settings.l2_bound, settings.rate, optimizer="adam", momentum=MOMENTUM)
-    descend(query, discriminator, lambda _: loss, descent, what=what, companion=companion)
-    return guided.average.eval()
+    return loss
 
 
 class Adversary:
@@ -128,7 +162,7 @@ class Adversary:
         self,
         guided: GuidedGenerator,
         losses: Losses,
-        settings: AdversarialSettings,
+        settings: AdversarialGAN,
         *,
         l2_bound: float,
         alone: int = 0,  # steps of the discriminator before the generator's first

@@ -7,12 +7,15 @@ Koyama 2018) with a bias.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any, Self
 
 import torch
 from torch import Tensor
 
 from sfumato.synthesis.shard_critics import one_hot, unit
+from sfumato.synthesis.shard_guidance import ShardGuidance
 from sfumato.synthesis.shard_networks import ShardNetwork, State, at_label
+from sfumato.values import Spec
 
 
 @dataclass(frozen=True)
@@ -23,6 +26,12 @@ class HingeCritic:
     rate: float
     decay: float  # of weights, relative to a step
     seed: int
+
+    @classmethod
+    def of(cls, settings: ShardGuidance, spec: Spec, **own: Any) -> Self:
+        """The critics of a method, with what they need beside the common settings."""
+        network = ShardNetwork("critic", settings.sees(spec).length, settings.critic_width, len(spec.classes))
+        return cls(network, settings.critic_rate, settings.critic_decay, settings.seed, **own)
 
     @property
     def answers_from(self) -> tuple[str, ...]:
