@@ -1,4 +1,4 @@
-"""What can be added (synthesizers, learners, metrics, attacks, data sets), and how each is found by its file."""
+"""What can be added (methods, learners, hiders, metrics, attacks, data sets), and how each is found by its file."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self
 
 from sfumato.discovery import modules
 from sfumato.errors import UsageError
-from sfumato.values import Classifier, Exposed, Images, Reference, Release, Score, Spec
+from sfumato.values import Classifier, Exposed, Images, Reference, Release, Rewriter, Score, Spec
 
 if TYPE_CHECKING:
     import numpy as np
@@ -22,10 +22,11 @@ if TYPE_CHECKING:
     from sfumato.privacy import Budget, Mechanism, PrivateImages
 
 Sampler = Callable[["Tensor"], Images]  # labels in, images out; holds what fit learnt and nothing else
-Kind = Literal["methods", "learners", "metrics", "attacks", "data"]
+Kind = Literal["methods", "learners", "hiding", "metrics", "attacks", "data"]
 Judgement = Literal["utility", "fidelity", "privacy", "fairness"]
 DEFAULT_METHOD = "sfumato"
 DEFAULT_LEARNER = "fixed-features"
+DEFAULT_HIDER = "transport"
 
 
 class Asking(ABC):
@@ -67,6 +68,37 @@ class Learner(Asking):
     @abstractmethod
     def fit(self, private: PrivateImages, public: Images | None) -> Classifier:
         """Ask what was planned, train on the answers, and return a classifier that holds only what came from those."""
+
+
+class Checkpoints(Protocol):
+    """Where a long training keeps its state on the owner's side, so that a killed one goes on."""
+
+    def restore(self, name: str) -> dict[str, Tensor] | None:
+        """What was kept last under this name; None where nothing was."""
+
+    def keep(self, name: str, state: dict[str, Tensor]) -> None:
+        """Keep this in the place of what was kept before."""
+
+
+class Hider(ABC):
+    """A way to re-generate images so that an attribute can no longer be told: a frozen dataclass of hyperparameters.
+
+    It is given the attribute that is to be hidden and no other, so that nobody has to know what the images will be
+    used for. There is no epsilon here: what it hides is measured.
+    """
+
+    @classmethod
+    @abstractmethod
+    def for_task(cls, spec: Spec) -> Self:
+        """Good hyperparameters for images of this number, shape and classes of the attribute."""
+
+    @abstractmethod
+    def fit(self, train: Images, validation: Images, *, checkpoints: Checkpoints) -> Rewriter:
+        """Learn from images whose labels are the attribute to hide; choices and early stops look at `validation`."""
+
+    @abstractmethod
+    def seconds(self, spec: Spec) -> float:
+        """A rough run time on two laptop cores, to train and to re-generate every image once."""
 
 
 class Metric(ABC):
@@ -169,6 +201,7 @@ def _files(kind: Kind) -> dict[str, Path]:
 _CONTRACTS: dict[str, tuple[type[Any], ...]] = {
     "methods": (Synthesizer,),
     "learners": (Learner,),
+    "hiding": (Hider,),
     "metrics": (Metric, ClassifierMetric),
     "attacks": (Attack, ClassifierAttack),
     "data": (Dataset,),

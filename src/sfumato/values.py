@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
 
 if TYPE_CHECKING:  # torch costs a second to import, and an auditor's `verify` does not need it
     import numpy as np
+    import torch
     from numpy.typing import NDArray
     from torch import Tensor, nn
 
@@ -81,6 +82,40 @@ class Images:
         """Some of the images, by number or by a mask; further images are not among them."""
         soft = None if self.logits is None else self.logits[rows]
         return Images(self.pixels[rows], self.labels[rows], self.classes, soft, seen_through=self.seen_through)
+
+
+@dataclass(frozen=True, slots=True)
+class Attributed:
+    """Images in the clear of which several attributes are known, such as race, age and gender of faces."""
+
+    pixels: Tensor  # uint8 (n, c, h, w)
+    attributes: Mapping[str, Tensor]  # int64 (n,) each
+    classes: Mapping[str, tuple[str, ...]]  # what the values of each attribute are called
+
+    def __len__(self) -> int:
+        return int(self.pixels.shape[0])
+
+    def labelled(self, attribute: str) -> Images:
+        """The images with one attribute as their label."""
+        return Images(self.pixels, self.attributes[attribute], self.classes[attribute])
+
+    def rows(self, rows: Tensor) -> Attributed:
+        """Some of the images, by number or by a mask."""
+        return Attributed(self.pixels[rows], {k: v[rows] for k, v in self.attributes.items()}, self.classes)
+
+    def with_pixels(self, pixels: Tensor) -> Attributed:
+        """Other images with the same attributes."""
+        return Attributed(pixels, self.attributes, self.classes)
+
+
+@dataclass(frozen=True, slots=True)
+class Rewriter:
+    """What hides an attribute of images, and what it knows of that attribute."""
+
+    # images whose labels are the attribute to hide -> pixels uint8 (n, c, h, w), one image for one image
+    rewrite: Callable[[Images, torch.Generator], Tensor]
+    # pixels -> logits (n, k) of that attribute, by the method's own trained head; None where it has none
+    tells: Callable[[Tensor], Tensor] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,1 @@
+"""One file, one way to hide an attribute of images; there is no epsilon here."""
