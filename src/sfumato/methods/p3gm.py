@@ -181,7 +181,7 @@ def packed(x: Tensor, one: float) -> Tensor:
 
 def denoised_eigenvalues(noisy: Tensor, noise: float) -> tuple[Tensor, Tensor]:
     """Shrunk eigenvalues, the largest first, and eigenvectors of a matrix with this standard deviation of noise."""
-    values, vectors = torch.linalg.eigh(noisy)
+    values, vectors = moments.eigen(noisy)
     edge = (
         2 * noise * math.sqrt(len(noisy))
     )  # of pure noise; above it the shrinkage of Donoho, Gavish and Johnstone (2018)
@@ -189,7 +189,7 @@ def denoised_eigenvalues(noisy: Tensor, noise: float) -> tuple[Tensor, Tensor]:
 
 
 def positive_definite(matrices: Tensor, least: float) -> Tensor:
-    values, vectors = torch.linalg.eigh(matrices)
+    values, vectors = moments.eigen(matrices)
     return cast(Tensor, (vectors * values.clamp(min=least)[..., None, :]) @ vectors.mT)
 
 

@@ -78,11 +78,11 @@ def _lengths(rows: Tensor) -> Tensor:
 
 def _principal_axes(rows: Tensor) -> tuple[Tensor, Tensor]:
     """Eigenvalues, ascending, and eigenvectors (d, r) of the sum of outer products of the rows (n, d)."""
-    if len(rows) >= rows.shape[1]:
-        values, axes = torch.linalg.eigh(rows.T @ rows)
-        return values, axes
-    values, turned = torch.linalg.eigh(rows @ rows.T)  # the smaller Gram matrix has the same spectrum
-    return values, rows.T @ (turned / values.clamp(min=1e-12).sqrt())
+    wide = rows.shape[1] > len(rows)
+    gram = rows @ rows.T if wide else rows.T @ rows  # both have the same spectrum
+    # in double: in single precision LAPACK may not converge where many eigenvalues are nearly 0
+    values, axes = (part.to(rows.dtype) for part in torch.linalg.eigh(gram.double()))
+    return values, rows.T @ (axes / values.clamp(min=1e-12).sqrt()) if wide else axes
 
 
 class LinearHead(nn.Module):

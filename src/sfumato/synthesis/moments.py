@@ -57,13 +57,23 @@ def wiener_shrunk(rows: Tensor, bands: Tensor, variances: Tensor) -> Tensor:
     return rows * (signal / (signal + variances[:, None] + 1e-30))[:, band]
 
 
+def eigen(symmetric: Tensor) -> tuple[Tensor, Tensor]:
+    """Eigenvalues, ascending, and eigenvectors of symmetric matrices.
+
+    They are computed in double precision: in single, LAPACK does not converge on nearly singular matrices, such as
+    those without noise.
+    """
+    values, axes = torch.linalg.eigh(symmetric.double())
+    return values.to(symmetric.dtype), axes.to(symmetric.dtype)
+
+
 def denoised_spectrum(moments: Tensor, *, deviation: float, most: int) -> tuple[Tensor, Tensor]:
     """Eigenvectors (d, r) and eigenvalues (r,) of a noisy symmetric matrix that exceed its noise; at most `most`.
 
     A symmetric noise matrix with standard deviation s off the diagonal has eigenvalues up to 2 s sqrt(d), and raises
     a true eigenvalue t to t + s^2 d / t; this is inverted.
     """
-    values, axes = torch.linalg.eigh(moments)
+    values, axes = eigen(moments)
     values, axes = values.flip(0), axes.flip(1)
     edge = 2 * deviation * math.sqrt(len(moments))
     kept = max(LEAST_AXES, int((values > 1.05 * edge).sum()))
@@ -78,7 +88,7 @@ def class_covariance(own: Tensor, pooled: Tensor, *, deviation: float) -> tuple[
     difference = own - torch.diag(pooled)
     signal = (difference.square().sum() - deviation**2 * difference.numel()).clamp(min=0) / scale.sum()
     shrinkage = signal * scale / (signal * scale + deviation**2 + 1e-30)
-    values, axes = torch.linalg.eigh(torch.diag(pooled) + shrinkage * difference)
+    values, axes = eigen(torch.diag(pooled) + shrinkage * difference)
     return values.clamp(min=CLASS_FLOOR * float(pooled.min())), axes
 
 
@@ -119,7 +129,7 @@ def mixture_of(centres: Tensor, sizes: Tensor, variances: Tensor) -> GaussianMix
     weights = sizes / sizes.sum()
     centres = centres - weights @ centres
     within = torch.diag(variances) - (centres.T * weights) @ centres
-    values, axes = torch.linalg.eigh(within)
+    values, axes = eigen(within)
     values = values.clamp(min=WITHIN_FLOOR * float(variances.min()))
     return GaussianMixture(weights, centres, axes * values.sqrt())
 

@@ -1,0 +1,246 @@
+"""Hide an attribute of images: split, train a hider, re-generate every image, write the release; no epsilon here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from sfumato import contracts, data
+from sfumato.contracts import DEFAULT_HIDER, Hider, Reading
+from sfumato.errors import DataError, UsageError
+from sfumato.lab.checkpoints import LabCheckpoints
+from sfumato.lab.folder import Lab
+from sfumato.lab.provenance import PARTS, Provenance, fingerprint
+from sfumato.making.charged_run import refuse_bad_target
+from sfumato.making.parts import split_parts
+from sfumato.making.settings import with_settings
+from sfumato.progress import track
+from sfumato.release import HiddenFacts, write_hidden
+from sfumato.values import Attributed, Images, Rewriter, Spec
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+Parts = Literal["g", "v+g", "tr+v+g"]
+NO_READING = Reading()
+DEFAULT_SHARES = (55.0, 6.0, 24.0, 15.0)  # of tr, v, g and test, as in DECO-Bench's counts
+AT_A_TIME = 1024  # images that are re-generated between two checkpoints
+LEAST = 2  # records of each value of the attribute that a hider learns from
+
+
+@dataclass(frozen=True, slots=True)
+class HidingJob:
+    """What a user asks for who wants an attribute hidden; with the same job a killed run resumes."""
+
+    data: str
+    attribute: str
+    method: str = DEFAULT_HIDER
+    keep: tuple[str, ...] | None = None  # attributes that are released as labels; None: all others that can be labels
+    parts: Parts = "tr+v+g"  # which images are re-generated and released
+    shares: tuple[float, ...] = DEFAULT_SHARES
+    person: str | None = None  # the attribute that tells persons apart, each of whom is in one part
+    train_on: tuple[str, ...] = ()  # other data sets to learn from, in the place of this one
+    front: bool = False  # use front faces alone
+    seed: int = 0
+    reading: Reading = NO_READING
+    settings: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class HidingPlan:
+    """What a job will do, from the table of attributes alone."""
+
+    spec: Spec  # of the images that train the hider, with the values of the attribute as classes
+    hider: Hider
+    counts: dict[str, int]  # records of each part
+    keep: tuple[str, ...]
+    released: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Data:
+    """The records of a data set and their parts."""
+
+    images: Attributed
+    parts: Tensor  # int64 (n,), places in PARTS
+
+    def part(self, name: str, attribute: str) -> Images:
+        return self.images.rows(self.parts == PARTS.index(name)).labelled(attribute)
+
+
+def plan_hiding(job: HidingJob) -> HidingPlan:
+    """Counts, settings and expected time."""
+    read = _read(job, job.data, _kept(job))
+    return _planned(job, read, _learnt_from(job, read))
+
+
+def hide_attribute(job: HidingJob, out: Path | str) -> Path:
+    """Re-generate the images of a job into the release folder `out`, or resume a run that was killed.
+
+    The part `test` is neither learnt from nor released: it is there to measure the leak. Lab material goes to
+    `<out>.lab`.
+    """
+    out = Path(out).absolute()
+    refuse_bad_target(out, job.data)
+    read = _read(job, job.data, _kept(job))
+    learnt_from = _learnt_from(job, read)
+    plan = _planned(job, read, learnt_from)
+    with Lab.beside(out) as lab:
+        lab.remember(_identity(job, read, learnt_from, plan.hider))
+        train, validation = (_joined(learnt_from, part, job.attribute) for part in ("tr", "v"))
+        rewriter = plan.hider.fit(train, validation, checkpoints=LabCheckpoints(lab))
+        sources = _sources(job, read.parts)
+        images = read.images.rows(sources)
+        pixels = _rewritten(rewriter, images.labelled(job.attribute), lab, seed=job.seed)
+        told = None if rewriter.tells is None else rewriter.tells(pixels)
+        names = tuple(read.images.attributes)
+        Provenance(job.attribute, names, read.parts, sources, told, fingerprint(read.images)).write(lab)
+        kept = Attributed(
+            pixels,
+            {name: images.attributes[name] for name in plan.keep},
+            {name: images.classes[name] for name in plan.keep},
+        )
+        return write_hidden(out, kept, _facts(job, plan, kept))
+
+
+def _kept(job: HidingJob) -> tuple[str, ...]:
+    """The attributes that are released as labels."""
+    if job.keep is None:
+        others = (job.attribute, job.person)
+        return tuple(name for name in data.labels_of(job.data, job.reading) if name not in others)
+    if job.attribute in job.keep:
+        raise UsageError(
+            f"Expected other labels to keep than the hidden attribute {job.attribute!r}.", fix="leave it out of --keep"
+        )
+    return job.keep
+
+
+def _read(job: HidingJob, where: str, names: tuple[str, ...]) -> _Data:
+    """The records of a data set with these attributes and the hidden one, split into parts."""
+    images = data.load_attributed(where, (job.attribute, *names), job.reading, person=job.person)
+    if job.front:
+        from sfumato.statistics.faces import front_faces
+
+        images = images.rows(front_faces(images.pixels))
+    values = images.classes[job.attribute]
+    if len(values) < 2:
+        raise DataError(
+            f"Expected an attribute of at least two values to hide, got {len(values)} in {job.attribute!r}.",
+            where=where,
+            fix="name another --attribute",
+        )
+    person = None if job.person is None else images.attributes[job.person]
+    parts = split_parts(images.attributes[job.attribute], shares=job.shares, seed=job.seed, person=person)
+    known = {name: images.attributes[name] for name in images.attributes if name != job.person}
+    classes = {name: images.classes[name] for name in known}
+    return _Data(Attributed(images.pixels, known, classes), parts)
+
+
+def _learnt_from(job: HidingJob, read: _Data) -> tuple[_Data, ...]:
+    """What the hider learns from: this data, or the others that are named in its place."""
+    if not job.train_on:
+        return (read,)
+    shape, values = read.images.pixels.shape[1:], read.images.classes[job.attribute]
+    others = []
+    for where in job.train_on:
+        other = read if where == job.data else _read(job, where, ())
+        if other.images.pixels.shape[1:] != shape or other.images.classes[job.attribute] != values:
+            raise DataError(
+                f"Expected images of {tuple(shape)} whose {job.attribute} is one of {', '.join(values)}, as in the "
+                "data to release; got others.",
+                where=where,
+                fix="read both with the same --size and --mode, and use the same names of values",
+            )
+        others.append(other)
+    return tuple(others)
+
+
+def _planned(job: HidingJob, read: _Data, learnt_from: tuple[_Data, ...]) -> HidingPlan:
+    train = _joined(learnt_from, "tr", job.attribute)
+    sizes = train.labels.bincount(minlength=len(train.classes)) if len(train) else [0] * len(train.classes)
+    for name, size in zip(train.classes, sizes, strict=True):
+        if size < LEAST:
+            raise DataError(
+                f"Expected at least {LEAST} images of {job.attribute} {name!r} to learn from, got {int(size)}.",
+                where=job.data,
+                fix="add images, leave that value out with --classes, or give `tr` a larger share",
+            )
+    spec = Spec(len(train), *train.pixels.shape[1:], train.classes)
+    hider: Hider = with_settings(contracts.find("hiding", job.method).for_task(spec), dict(job.settings))
+    counts = {name: int((read.parts == number).sum()) for number, name in enumerate(PARTS)}
+    released = sum(counts[name] for name in job.parts.split("+"))
+    if released == 0:
+        raise UsageError(
+            f"Expected images in the parts {job.parts}, got none.", fix="give them a larger share with --shares"
+        )
+    keep = tuple(name for name in read.images.attributes if name != job.attribute)
+    seconds = hider.seconds(spec) * (1 + released / max(1, len(train))) / 2
+    return HidingPlan(spec, hider, counts, keep, released, seconds)
+
+
+def _joined(sets: tuple[_Data, ...], part: str, attribute: str) -> Images:
+    import torch
+
+    found = [one.part(part, attribute) for one in sets]
+    pixels, labels = torch.cat([one.pixels for one in found]), torch.cat([one.labels for one in found])
+    return Images(pixels, labels, found[0].classes)
+
+
+def _sources(job: HidingJob, parts: Tensor) -> Tensor:
+    """The records to release, in a random order: that of the files may say who is on them."""
+    import torch
+
+    wanted = torch.isin(parts, torch.tensor([PARTS.index(name) for name in job.parts.split("+")]))
+    sources = wanted.nonzero()[:, 0]
+    return sources[torch.randperm(len(sources), generator=torch.Generator().manual_seed(job.seed))]
+
+
+def _rewritten(rewriter: Rewriter, images: Images, lab: Lab, *, seed: int) -> Tensor:
+    """One image for each; what is done is kept, so that a killed run goes on."""
+    import torch
+
+    checkpoints = LabCheckpoints(lab)
+    before = checkpoints.restore("rewritten")
+    made = images.pixels[:0] if before is None else before["pixels"]
+    for start in track(_starts(len(images), len(made)), what="re-generating", total=-(-len(images) // AT_A_TIME)):
+        rows = torch.arange(start, min(start + AT_A_TIME, len(images)))
+        generator = torch.Generator().manual_seed((seed << 32) + start)  # the same after a kill
+        made = torch.cat([made, rewriter.rewrite(images.rows(rows), generator)])
+        checkpoints.keep("rewritten", {"pixels": made})
+    return made
+
+
+def _starts(count: int, done: int) -> Iterator[int]:
+    yield from range(done, count, AT_A_TIME)
+
+
+def _identity(job: HidingJob, read: _Data, learnt_from: tuple[_Data, ...], hider: Hider) -> dict[str, Any]:
+    """What must be the same when a run is resumed."""
+    return {
+        **asdict(job),
+        "records": fingerprint(read.images),
+        "learnt_from": [fingerprint(one.images) for one in learnt_from],
+        "hyperparameters": asdict(hider),  # type: ignore[call-overload]
+    }
+
+
+def _facts(job: HidingJob, plan: HidingPlan, released: Attributed) -> HiddenFacts:
+    channels, height, width = released.pixels.shape[1:]
+    return HiddenFacts.model_validate(
+        {
+            "hidden": job.attribute,
+            "values": plan.spec.classes,
+            "method": {
+                "name": job.method,
+                "package_version": version("sfumato"),
+                "hyperparameters": asdict(plan.hider),  # type: ignore[call-overload]
+            },
+            "weights": plan.hider.public_weights(),
+            "images": {"count": len(released), "channels": channels, "height": height, "width": width},
+            "labels": dict(released.classes),
+        }
+    )
