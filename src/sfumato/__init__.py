@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from sfumato.judging.predict import predict_images
     from sfumato.judging.selection import select_classifier
     from sfumato.judging.student import train_student
+    from sfumato.making.hide import HidingJob, HidingPlan, hide_attribute, plan_hiding
     from sfumato.making.model import TrainingJob, TrainingPlan, plan_training, train_model
     from sfumato.making.release import Job, Plan, make_release, plan_release
     from sfumato.making.resample import resample_release
@@ -38,6 +39,8 @@ __all__ = [
     "Attack",
     "Dataset",
     "Experiment",
+    "HidingJob",
+    "HidingPlan",
     "Images",
     "Job",
     "Metric",
@@ -58,7 +61,9 @@ __all__ = [
     "available",
     "doctor",
     "evaluate_release",
+    "hide_attribute",
     "make_release",
+    "plan_hiding",
     "plan_release",
     "plan_training",
     "predict_images",
@@ -82,6 +87,8 @@ _HOMES = {
     "Attack": "contracts",
     "Dataset": "contracts",
     "Experiment": "experiments.experiment",
+    "HidingJob": "making.hide",
+    "HidingPlan": "making.hide",
     "Images": "values",
     "Job": "making.release",
     "Metric": "contracts",
@@ -102,7 +109,9 @@ _HOMES = {
     "available": "contracts:names",
     "doctor": "auditing.doctor:examine",
     "evaluate_release": "judging.evaluate",
+    "hide_attribute": "making.hide",
     "make_release": "making.release",
+    "plan_hiding": "making.hide",
     "plan_release": "making.release",
     "plan_training": "making.model",
     "predict_images": "judging.predict",

@@ -100,6 +100,10 @@ class Hider(ABC):
     def seconds(self, spec: Spec) -> float:
         """A rough run time on two laptop cores, to train and to re-generate every image once."""
 
+    def public_weights(self) -> str | None:
+        """The weights that others trained and that are used, as a release names them; None where there are none."""
+        return None
+
 
 class Metric(ABC):
     """One judgement of a release against real images: a frozen dataclass whose fields are its settings."""

@@ -43,8 +43,12 @@ def reading_of(
     ] = False,
 ) -> Reading:
     """How the data is read, from the options for it."""
-    named = None if classes is None else tuple(part.strip() for part in classes.split(","))
-    return Reading(size=size, mode=mode, label=label, classes=named, skip_bad=skip_bad)
+    return Reading(size=size, mode=mode, label=label, classes=parsed_names(classes), skip_bad=skip_bad)
+
+
+def parsed_names(text: str | None) -> tuple[str, ...] | None:
+    """Names with commas between them."""
+    return None if text is None else tuple(part.strip() for part in text.split(","))
 
 
 ReadingOptions = Annotated[Reading, Options(reading_of)]

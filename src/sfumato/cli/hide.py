@@ -48,7 +48,7 @@ def hide(
         data,
         attribute,
         method,
-        keep=None if keep is None else parsed_names(keep),
+        keep=parsed_names(keep),
         parts=parts,
         shares=_numbers(shares),
         person=person,

@@ -36,6 +36,17 @@ def attributes_of(where: str | Path, reading: Reading = Reading()) -> tuple[str,
     return reader.attributes(str(where))
 
 
+def labels_of(where: str | Path, reading: Reading = Reading()) -> tuple[str, ...]:  # noqa: B008 - frozen
+    """Those of its attributes that can be labels: an attribute with many values is an identifier or a measurement."""
+    there = attributes_of(where, reading)
+    if not there:
+        return ()
+    source = _opened(str(where), there, there, reading)
+    columns = {name: source.attribute(name) for name in there}
+    numbered = _numbered(source, there, columns)
+    return tuple(name for name, (values, _) in columns.items() if len(_classes(name, values, numbered)[1]) <= MOST_VALUES)
+
+
 def load_attributed(
     where: str | Path,
     names: Sequence[str],
@@ -110,8 +121,7 @@ def _lacks(columns: Mapping[str, Column], number: int) -> str:
 def _read(name: str, column: Column, *, numbered: bool, where: object) -> Column:
     """An attribute under the names of its classes."""
     values, held = column
-    found = read_as_faces(name, values, numbered=numbered)
-    called, classes = found or ({value: value for value in values}, values)
+    called, classes = _classes(name, values, numbered)
     if len(classes) > MOST_VALUES:
         raise UsageError(
             f"Expected an attribute of at most {MOST_VALUES} values, got '{printable(name)[:80]}' with {len(classes)}: "
@@ -122,6 +132,12 @@ def _read(name: str, column: Column, *, numbered: bool, where: object) -> Column
     place = {each: k for k, each in enumerate(check_classes(classes, where=where))}
     places = np.array([*(place[called[value]] for value in values), ABSENT], dtype=np.int64)  # the last is for ABSENT
     return classes, places[held]
+
+
+def _classes(name: str, values: Sequence[str], numbered: bool) -> tuple[Mapping[str, str], tuple[str, ...]]:
+    """What each value is called, and the classes."""
+    found = read_as_faces(name, values, numbered=numbered)
+    return found or ({value: value for value in values}, tuple(values))
 
 
 def _pixels(source: HasAttributes, known: NDArray[np.bool_]) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:

@@ -1,4 +1,4 @@
-"""Hyperparameters of a method or learner as a user writes them."""
+"""Hyperparameters of a method, learner or hider as a user writes them."""
 
 from __future__ import annotations
 
@@ -7,15 +7,14 @@ from collections.abc import Mapping
 from dataclasses import fields, replace
 from typing import Any, TypeVar
 
-from sfumato.contracts import Asking
 from sfumato.errors import UsageError
 
-_A = TypeVar("_A", bound=Asking)
+_A = TypeVar("_A")
 
 
-def with_settings(asking: _A, settings: Mapping[str, str]) -> _A:
-    """The method or learner with some hyperparameters as the user wrote them."""
-    kinds = {f.name: type(getattr(asking, f.name)) for f in fields(asking)}  # type: ignore[arg-type]
+def with_settings(asked: _A, settings: Mapping[str, str]) -> _A:
+    """The method, learner or hider with some hyperparameters as the user wrote them."""
+    kinds = {f.name: type(getattr(asked, f.name)) for f in fields(asked)}  # type: ignore[arg-type]
     changed: dict[str, Any] = {}
     for name, text in settings.items():
         if name not in kinds:
@@ -29,7 +28,7 @@ def with_settings(asking: _A, settings: Mapping[str, str]) -> _A:
             raise UsageError(
                 f"Expected {name} as {kinds[name].__name__}, got {text!r}.", fix="give such a value, or leave it out"
             ) from error
-    return replace(asking, **changed)  # type: ignore[type-var]
+    return replace(asked, **changed)  # type: ignore[type-var]
 
 
 def _typed(text: str, kind: type[Any]) -> Any:
