@@ -10,7 +10,8 @@ from sfumato.errors import UsageError
 from sfumato.release import layout, statements
 from sfumato.release.certificate import AnyCertificate, Certificate, read_certificate
 from sfumato.release.claim import Claim, rounded_up
-from sfumato.release.contents import attempt, check_files, check_model, check_pictures, check_table
+from sfumato.release.contents import attempt, check_files, check_model, check_pictures
+from sfumato.release.rows import check_table
 from sfumato.release.verdict import Check, Verdict
 from sfumato.values import ReleaseKind
 
