@@ -9,6 +9,7 @@ from sfumato.errors import SfumatoError, printable
 from sfumato.release import layout
 from sfumato.release.card import card_problem
 from sfumato.release.certificate import AnyCertificate, Certificate, ModelCertificate
+from sfumato.release.hidden_facts import HiddenFacts
 from sfumato.release.sums import entries, sums_problems
 from sfumato.release.tensors import file_problem, values_problem
 from sfumato.release.verdict import Check
@@ -48,7 +49,7 @@ def check_files(folder: Path, kind: ReleaseKind) -> list[Check]:
     ]
 
 
-def check_pictures(folder: Path, certificate: Certificate) -> list[Check]:
+def check_pictures(folder: Path, certificate: Certificate | HiddenFacts) -> list[Check]:
     """Card and preview."""
     return [
         attempt("card", lambda: _card(folder, certificate)),
@@ -78,11 +79,12 @@ def check_model(folder: Path, certificate: ModelCertificate) -> list[Check]:
     ]
 
 
-def _card(folder: Path, certificate: AnyCertificate) -> str | list[str]:
+def _card(folder: Path, certificate: AnyCertificate | HiddenFacts) -> str | list[str]:
     text = layout.read_regular(folder / layout.CARD, most=1 << 20).decode("utf-8")
     exported = any(layout.exported(name) for name, _ in entries(folder))
     problem = card_problem(text, certificate, folders=exported)
-    return [f"{layout.CARD} {problem}"] if problem else "the one that the certificate gives"
+    source = layout.HIDDEN if isinstance(certificate, HiddenFacts) else "the certificate"
+    return [f"{layout.CARD} {problem}"] if problem else f"the one that {source} gives"
 
 
 def _preview(folder: Path) -> str | list[str]:
