@@ -8,10 +8,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from sfumato.discovery import modules
 from sfumato.errors import UsageError
+from sfumato.values import Checkpoints as Checkpoints
 from sfumato.values import Classifier, Exposed, Images, Reference, Release, Rewriter, Score, Spec
 
 if TYPE_CHECKING:
@@ -68,16 +69,6 @@ class Learner(Asking):
     @abstractmethod
     def fit(self, private: PrivateImages, public: Images | None) -> Classifier:
         """Ask what was planned, train on the answers, and return a classifier that holds only what came from those."""
-
-
-class Checkpoints(Protocol):
-    """Where a long training keeps its state on the owner's side, so that a killed one goes on."""
-
-    def restore(self, name: str) -> dict[str, Tensor] | None:
-        """What was kept last under this name; None where nothing was."""
-
-    def keep(self, name: str, state: dict[str, Tensor]) -> None:
-        """Keep this in the place of what was kept before."""
 
 
 class Hider(ABC):

@@ -118,6 +118,16 @@ class Rewriter:
     tells: Callable[[Tensor], Tensor] | None = None
 
 
+class Checkpoints(Protocol):
+    """Where a long training keeps its state on the owner's side, so that a killed one goes on."""
+
+    def restore(self, name: str) -> dict[str, Tensor] | None:
+        """What was kept last under this name; None where nothing was."""
+
+    def keep(self, name: str, state: dict[str, Tensor]) -> None:
+        """Keep this in the place of what was kept before."""
+
+
 @dataclass(frozen=True, slots=True)
 class Groups:
     """To which group (of people, of scanners, ...) each real image belongs, for judgements of fairness."""
