@@ -341,6 +341,75 @@ def _(tmp: Path) -> Path:
     return root
 
 
+# Faces, of which files' names or tables say several attributes.
+
+
+def utkface(tmp: Path, name: str, content: bytes = PNG) -> Path:
+    (tmp / "utk").mkdir()
+    for k in range(3):
+        (tmp / "utk" / f"2{k}_{k % 2}_{k}_2017011220030241{k}.jpg.chip.jpg").write_bytes(PNG)
+    (tmp / "utk" / name).write_bytes(content)
+    return tmp / "utk"
+
+
+UTKFACE: dict[str, tuple[str, bytes, str]] = {
+    "utkface without a race": ("39_1_20170116174525125.jpg.chip.jpg", PNG, "39_1_20170116174525125"),
+    "utkface without a gender": ("53__0_20170116184028385.jpg", PNG, "a name without age, gender and race"),
+    "utkface with another gender": ("53_2_0_20170116184028385.jpg", PNG, "a name without age, gender and race"),
+    "utkface with another race": ("53_1_5_20170116184028385.jpg", PNG, "a name without age, gender and race"),
+    "utkface with no age": ("999_1_0_20170116184028385.jpg", PNG, "a name without age, gender and race"),
+    "utkface with an escape": ("\x1b[31m_1_0_2.jpg", PNG, "\\x1b[31m_1_0_2.jpg"),
+    "utkface with half an image": ("53_1_0_20170116184028385.jpg", PNG[:60], "53_1_0_20170116184028385.jpg (damaged"),
+}
+for title, (name, content, needle) in UTKFACE.items():
+    bad(title, needle)(lambda tmp, n=name, c=content: utkface(tmp, n, c))
+bad("utkface by an unknown label", "one of age, gender, race", UsageError, Reading(label="smile"))(
+    lambda tmp: utkface(tmp, "9_1_0_20170116184028385.jpg")
+)
+bad("utkface has no test split", "test", reading=Reading(split="test"))(
+    lambda tmp: utkface(tmp, "9_1_0_20170116184028385.jpg")
+)
+
+
+def fairface(tmp: Path, text: str | bytes) -> Path:
+    (tmp / "fair" / "train").mkdir(parents=True)
+    for k in range(3):
+        (tmp / "fair" / "train" / f"{k}.jpg").write_bytes(PNG if k < 2 else PNG[:60])
+    (tmp / "fair" / "fairface_label_train.csv").write_bytes(text.encode() if isinstance(text, str) else text)
+    return tmp / "fair"
+
+
+FAIR = "file,age,gender,race,service_test\ntrain/0.jpg,50-59,Male,East Asian,True\n"
+FAIRFACE: dict[str, tuple[str | bytes, str]] = {
+    "fairface without a column": ("file,age\n", "Expected a column 'race', got file, age"),
+    "fairface with a column twice": ("file,race,race\n", "Expected a column 'race', got file, race, race"),
+    "fairface with an empty table": ("", "fairface_label_train.csv"),
+    "fairface with a header alone": (FAIR[:34], "got none"),
+    "fairface table not in UTF-8": (b"\xff\xfe\0", "fairface_label_train.csv"),
+    "fairface with another race": (FAIR + "train/1.jpg,3-9,Male,Mart\x1bian,True\n", "got 'Mart\\x1bian'"),
+    "fairface without a race": (FAIR + "train/1.jpg,3-9,Male,,True\n", "train/1.jpg (no race in its row)"),
+    "fairface with a file twice": (FAIR * 2, "train/0.jpg"),
+    "fairface without a file": (FAIR + "train/9.jpg,3-9,Male,White,True\n", "train/9.jpg (the file is missing)"),
+    "fairface path out of the folder": (FAIR + "../../etc/passwd,3-9,Male,White,True\n", "../../etc/passwd ("),
+    "fairface absolute path": (FAIR + "/etc/hostname,3-9,Male,White,True\n", "a link that leads out of the folder"),
+    "fairface with an empty name": (FAIR + ",3-9,Male,White,True\n", "not a regular file"),
+    "fairface with nul in a name": (FAIR + "\0.jpg,3-9,Male,White,True\n", "\\x00.jpg"),
+    "fairface with half an image": (FAIR + "train/2.jpg,3-9,Male,White,True\n", "train/2.jpg (damaged"),
+}
+for title, (text, needle) in FAIRFACE.items():
+    bad(title, needle)(lambda tmp, t=text: fairface(tmp, t))
+bad("fairface by an unknown label", "race, race7, gender, age", UsageError, SEX)(lambda tmp: fairface(tmp, FAIR))
+bad("fairface without the other table", "test", reading=Reading(split="test"))(lambda tmp: fairface(tmp, FAIR))
+
+
+@bad("fairface table that is a link out", "fairface_label_train.csv")
+def _(tmp: Path) -> Path:
+    root = fairface(tmp, FAIR)
+    (root / "fairface_label_train.csv").unlink()
+    (root / "fairface_label_train.csv").symlink_to("/etc/hostname")
+    return root
+
+
 # C. Hostile archives.
 
 

@@ -74,6 +74,7 @@ def test_every_reader_is_found_by_its_file() -> None:
         "cifar100s",
         "cifar10s",
         "digits",
+        "fairface",
         "fashion-mnist",
         "folder",
         "idx",
@@ -81,6 +82,7 @@ def test_every_reader_is_found_by_its_file() -> None:
         "npz",
         "parquet",
         "table",
+        "utkface",
     }
     assert all(sentence.endswith(".") for sentence in found.values())
     assert all(hasattr(find("data", name), "recognises") for name in found)

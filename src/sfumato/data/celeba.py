@@ -15,7 +15,7 @@ from sfumato.data._download import put_there
 from sfumato.data._labels import check_classes, number_words
 from sfumato.data._reader import HasAttributes, check_split
 from sfumato.data._records import TreeRecords
-from sfumato.data._tree import DiskTree
+from sfumato.data._tree import DiskTree, Tree
 from sfumato.errors import DataError, UsageError, printable
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ def _place(root: Path, name: str, below: str) -> str:
     )
 
 
-def _lines(tree: DiskTree, name: str) -> Lines:
+def _lines(tree: Tree, name: str) -> Lines:
     """The cells of each line that is not blank."""
     try:
         with tree.open(name) as stream:

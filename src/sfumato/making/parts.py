@@ -29,10 +29,10 @@ def split_parts(
     fractions = _fractions(shares)
     _check_numbers(attribute, person)
     generator = torch.Generator().manual_seed(seed)
-    _, values = attribute.unique(return_inverse=True)
+    values = torch.unique(attribute, return_inverse=True)[1]
     if person is None:
         return _by_record(values, fractions, generator)
-    return _by_person(values, person.unique(return_inverse=True)[1], fractions, generator)
+    return _by_person(values, torch.unique(person, return_inverse=True)[1], fractions, generator)
 
 
 def _by_record(values: Tensor, fractions: Sequence[Fraction], generator: Generator) -> Tensor:
@@ -46,7 +46,7 @@ def _by_record(values: Tensor, fractions: Sequence[Fraction], generator: Generat
         sizes = [math.floor(size) for size in exact]
         # What rounding down has left goes where it was not exact, one record each, and first to the parts that lack.
         inexact = [part for part, size in enumerate(exact) if size != sizes[part]]
-        inexact.sort(key=lambda part: owed[part] + exact[part] - sizes[part], reverse=True)  # noqa: B023 - used at once
+        inexact.sort(key=lambda part: owed[part] + exact[part] - sizes[part], reverse=True)
         for part in inexact[: len(mine) - sum(sizes)]:
             sizes[part] += 1
         owed = [lack + size - given for lack, size, given in zip(owed, exact, sizes, strict=True)]
