@@ -10,8 +10,8 @@ from sfumato.cli._printing import print_json
 
 
 @command("available", example="sfumato list methods", order=16)
-def show(kind: Literal["methods", "learners", "metrics", "attacks", "datasets"], as_json: Json = False) -> None:
-    """Show what there is: methods, learners, metrics, attacks or datasets."""
+def show(kind: Literal["methods", "learners", "hiding", "metrics", "attacks", "datasets"], as_json: Json = False) -> None:
+    """Show what there is: methods, learners, ways of hiding, metrics, attacks or datasets."""
     from sfumato import available
 
     known = available("data" if kind == "datasets" else kind)

@@ -26,7 +26,8 @@ class Provenance:
 
     attribute: str  # that is hidden
     names: tuple[str, ...]  # all attributes that were read, in the order in which they were asked for
-    parts: Tensor  # int64 (n,): of each record read, a place in PARTS
+    person: str | None  # the attribute that told persons apart
+    parts: Tensor  # int64 (n,): of each record read, a place in PARTS; -1: in none
     sources: Tensor  # int64 (m,): of each released image, the number of the record that it was made of
     told: Tensor | None  # float32 (m, k): what the method's own trained head says of the attribute; None: it has none
     fingerprint: str  # of the records that were read
@@ -45,7 +46,7 @@ class Provenance:
         if self.told is not None:
             tensors["told"] = self.told.contiguous()
         lab.write(TENSORS, save(tensors))
-        facts = {"attribute": self.attribute, "names": self.names, "fingerprint": self.fingerprint}
+        facts = {"attribute": self.attribute, "names": self.names, "person": self.person, "fingerprint": self.fingerprint}
         lab.write(FACTS, json.dumps(facts, indent=2) + "\n")
 
     def check(self, images: Attributed) -> None:
@@ -67,6 +68,7 @@ def read_provenance(lab: Path) -> Provenance:
         return Provenance(
             facts["attribute"],
             tuple(facts["names"]),
+            facts["person"],
             tensors["parts"],
             tensors["sources"],
             tensors.get("told"),

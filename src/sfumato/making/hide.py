@@ -63,13 +63,19 @@ class HidingPlan:
 
 @dataclass(frozen=True, slots=True)
 class _Data:
-    """The records of a data set and their parts."""
+    """The records of a data set, the hidden attribute of each, and their parts."""
 
-    images: Attributed
-    parts: Tensor  # int64 (n,), places in PARTS
+    images: Attributed  # all that were read
+    hidden: Tensor  # int64 (n,), places in `values`
+    values: tuple[str, ...]  # of the hidden attribute, those that are there
+    parts: Tensor  # int64 (n,), places in PARTS; -1: in none
 
-    def part(self, name: str, attribute: str) -> Images:
-        return self.images.rows(self.parts == PARTS.index(name)).labelled(attribute)
+    def some(self, rows: Tensor) -> Images:
+        """Images with the hidden attribute as their label."""
+        return Images(self.images.pixels[rows], self.hidden[rows], self.values)
+
+    def part(self, name: str) -> Images:
+        return self.some(self.parts == PARTS.index(name))
 
 
 def plan_hiding(job: HidingJob) -> HidingPlan:
@@ -91,19 +97,16 @@ def hide_attribute(job: HidingJob, out: Path | str) -> Path:
     plan = _planned(job, read, learnt_from)
     with Lab.beside(out) as lab:
         lab.remember(_identity(job, read, learnt_from, plan.hider))
-        train, validation = (_joined(learnt_from, part, job.attribute) for part in ("tr", "v"))
+        train, validation = (_joined(learnt_from, part) for part in ("tr", "v"))
         rewriter = plan.hider.fit(train, validation, checkpoints=LabCheckpoints(lab))
         sources = _sources(job, read.parts)
-        images = read.images.rows(sources)
-        pixels = _rewritten(rewriter, images.labelled(job.attribute), lab, seed=job.seed)
+        pixels = _rewritten(rewriter, read.some(sources), lab, seed=job.seed)
         told = None if rewriter.tells is None else rewriter.tells(pixels)
-        names = tuple(read.images.attributes)
-        Provenance(job.attribute, names, read.parts, sources, told, fingerprint(read.images)).write(lab)
-        kept = Attributed(
-            pixels,
-            {name: images.attributes[name] for name in plan.keep},
-            {name: images.classes[name] for name in plan.keep},
-        )
+        Provenance(
+            job.attribute, (job.attribute, *plan.keep), job.person, read.parts, sources, told, fingerprint(read.images)
+        ).write(lab)
+        labels = {name: read.images.attributes[name][sources] for name in plan.keep}
+        kept = Attributed(pixels, labels, {name: read.images.classes[name] for name in plan.keep})
         return write_hidden(out, kept, _facts(job, plan, kept))
 
 
@@ -121,36 +124,43 @@ def _kept(job: HidingJob) -> tuple[str, ...]:
 
 def _read(job: HidingJob, where: str, names: tuple[str, ...]) -> _Data:
     """The records of a data set with these attributes and the hidden one, split into parts."""
-    images = data.load_attributed(where, (job.attribute, *names), job.reading, person=job.person)
-    if job.front:
-        from sfumato.statistics.faces import front_faces
+    import torch
 
-        images = images.rows(front_faces(images.pixels))
-    values = images.classes[job.attribute]
+    images = data.load_attributed(where, (job.attribute, *names), job.reading, person=job.person)
+    there = images.attributes[job.attribute].unique()  # of a known attribute, such as race, a class may be missing
+    values = tuple(images.classes[job.attribute][number] for number in there.tolist())
     if len(values) < 2:
         raise DataError(
             f"Expected an attribute of at least two values to hide, got {len(values)} in {job.attribute!r}.",
             where=where,
             fix="name another --attribute",
         )
-    person = None if job.person is None else images.attributes[job.person]
-    parts = split_parts(images.attributes[job.attribute], shares=job.shares, seed=job.seed, person=person)
-    known = {name: images.attributes[name] for name in images.attributes if name != job.person}
-    classes = {name: images.classes[name] for name in known}
-    return _Data(Attributed(images.pixels, known, classes), parts)
+    hidden = torch.searchsorted(there, images.attributes[job.attribute])
+    rows = _front(images) if job.front else torch.arange(len(images))
+    person = None if job.person is None else images.attributes[job.person][rows]
+    parts = torch.full((len(images),), -1)
+    parts[rows] = split_parts(hidden[rows], shares=job.shares, seed=job.seed, person=person)
+    return _Data(images, hidden, values, parts)
+
+
+def _front(images: Attributed) -> Tensor:
+    """The numbers of the images that show a face from the front."""
+    from sfumato.statistics.faces import front_faces
+
+    return front_faces(images.pixels).nonzero()[:, 0]
 
 
 def _learnt_from(job: HidingJob, read: _Data) -> tuple[_Data, ...]:
     """What the hider learns from: this data, or the others that are named in its place."""
     if not job.train_on:
         return (read,)
-    shape, values = read.images.pixels.shape[1:], read.images.classes[job.attribute]
+    shape = tuple(read.images.pixels.shape[1:])
     others = []
     for where in job.train_on:
         other = read if where == job.data else _read(job, where, ())
-        if other.images.pixels.shape[1:] != shape or other.images.classes[job.attribute] != values:
+        if tuple(other.images.pixels.shape[1:]) != shape or other.values != read.values:
             raise DataError(
-                f"Expected images of {tuple(shape)} whose {job.attribute} is one of {', '.join(values)}, as in the "
+                f"Expected images of {shape} whose {job.attribute} is one of {', '.join(read.values)}, as in the "
                 "data to release; got others.",
                 where=where,
                 fix="read both with the same --size and --mode, and use the same names of values",
@@ -160,12 +170,12 @@ def _learnt_from(job: HidingJob, read: _Data) -> tuple[_Data, ...]:
 
 
 def _planned(job: HidingJob, read: _Data, learnt_from: tuple[_Data, ...]) -> HidingPlan:
-    train = _joined(learnt_from, "tr", job.attribute)
-    sizes = train.labels.bincount(minlength=len(train.classes)) if len(train) else [0] * len(train.classes)
+    train = _joined(learnt_from, "tr")
+    sizes = train.labels.bincount(minlength=len(train.classes)).tolist()
     for name, size in zip(train.classes, sizes, strict=True):
         if size < LEAST:
             raise DataError(
-                f"Expected at least {LEAST} images of {job.attribute} {name!r} to learn from, got {int(size)}.",
+                f"Expected at least {LEAST} images of {job.attribute} {name!r} to learn from, got {size}.",
                 where=job.data,
                 fix="add images, leave that value out with --classes, or give `tr` a larger share",
             )
@@ -177,15 +187,15 @@ def _planned(job: HidingJob, read: _Data, learnt_from: tuple[_Data, ...]) -> Hid
         raise UsageError(
             f"Expected images in the parts {job.parts}, got none.", fix="give them a larger share with --shares"
         )
-    keep = tuple(name for name in read.images.attributes if name != job.attribute)
+    keep = tuple(name for name in read.images.attributes if name not in (job.attribute, job.person))
     seconds = hider.seconds(spec) * (1 + released / max(1, len(train))) / 2
     return HidingPlan(spec, hider, counts, keep, released, seconds)
 
 
-def _joined(sets: tuple[_Data, ...], part: str, attribute: str) -> Images:
+def _joined(sets: tuple[_Data, ...], part: str) -> Images:
     import torch
 
-    found = [one.part(part, attribute) for one in sets]
+    found = [one.part(part) for one in sets]
     pixels, labels = torch.cat([one.pixels for one in found]), torch.cat([one.labels for one in found])
     return Images(pixels, labels, found[0].classes)
 

@@ -1,0 +1,194 @@
+"""Hiding an attribute, from a folder of images to a release on disk."""
+
+from __future__ import annotations
+
+import stat
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from attributed import CLASSES, write_folder
+from sfumato import data
+from sfumato.errors import DataError, UsageError
+from sfumato.hiding.transport import Transport
+from sfumato.lab.provenance import PARTS, read_provenance
+from sfumato.making import hide
+from sfumato.making.hide import HidingJob, hide_attribute, plan_hiding
+from sfumato.release import read_hidden, verify
+from sfumato.values import Rewriter
+
+
+@pytest.fixture(scope="module")
+def faces(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_folder(tmp_path_factory.mktemp("hide") / "pictures")
+
+
+@pytest.fixture
+def job(faces: Path) -> HidingJob:
+    return HidingJob(str(faces), "colour", keep=("shape", "brightness"), settings=(("codes", "20"),))
+
+
+def sums(folder: Path) -> str:
+    return (folder / "SHA256SUMS").read_text()
+
+
+def test_one_image_comes_out_for_one_image_with_the_labels_of_its_source(job: HidingJob, tmp_path: Path) -> None:
+    made = read_hidden(hide_attribute(job, tmp_path / "h"))
+    real = data.load_attributed(job.data, ("colour", "shape", "brightness"))
+    came = read_provenance(tmp_path / "h.lab")
+    came.check(real)
+    assert sorted(came.sources.tolist()) == torch.nonzero(came.parts != PARTS.index("test"))[:, 0].tolist()
+    assert len(made.images) == len(came.sources) > 90
+    assert set(made.images.attributes) == {"shape", "brightness"}
+    for name in ("shape", "brightness"):
+        assert made.images.attributes[name].equal(real.attributes[name][came.sources])
+        assert made.images.classes[name] == CLASSES[name]
+    near = (made.images.pixels.float() - real.pixels[came.sources].float()).abs().mean((1, 2, 3))
+    far = (made.images.pixels.float() - real.pixels[came.sources.roll(1)].float()).abs().mean((1, 2, 3))
+    assert near.mean() < far.mean()
+
+
+def test_what_is_released_says_that_there_is_no_guarantee(job: HidingJob, tmp_path: Path) -> None:
+    verdict = verify(hide_attribute(job, tmp_path / "h"))
+    assert not verdict.ok
+    assert not verdict.failed
+    assert "no epsilon here" in verdict.text().splitlines()[0]
+
+
+def test_the_hidden_attribute_and_the_identifier_are_not_released(faces: Path, tmp_path: Path) -> None:
+    folder = hide_attribute(HidingJob(str(faces), "colour", person="who"), tmp_path / "h")
+    assert set(read_hidden(folder).images.attributes) == {"shape", "brightness"}
+    stored = b"".join(path.read_bytes() for path in folder.rglob("*") if path.is_file())
+    assert b"p17" not in stored
+    assert stat.S_IMODE((tmp_path / "h.lab").stat().st_mode) == 0o700
+
+
+def test_all_images_of_a_person_are_in_one_part(faces: Path, tmp_path: Path) -> None:
+    hide_attribute(HidingJob(str(faces), "colour", person="who"), tmp_path / "h")
+    parts = read_provenance(tmp_path / "h.lab").parts
+    for person in range(40):
+        assert len(set(parts[torch.arange(120) % 40 == person].tolist())) == 1
+
+
+def test_two_runs_give_the_same_bytes_and_another_seed_others(job: HidingJob, tmp_path: Path) -> None:
+    first, second, third = (tmp_path / name for name in "abc")
+    hide_attribute(job, first)
+    torch.manual_seed(77)
+    hide_attribute(job, second)
+    hide_attribute(replace(job, seed=1), third)
+    assert sums(first) == sums(second) != sums(third)
+
+
+def test_the_parts_that_are_asked_for_are_released(job: HidingJob, tmp_path: Path) -> None:
+    counts = plan_hiding(job).counts
+    for parts in ("g", "v+g"):
+        folder = hide_attribute(replace(job, parts=parts), tmp_path / parts)
+        assert len(read_hidden(folder).images) == sum(counts[name] for name in parts.split("+"))
+
+
+def test_a_plan_says_what_is_learnt_from_and_released(job: HidingJob) -> None:
+    plan = plan_hiding(job)
+    assert sum(plan.counts.values()) == 120
+    assert plan.spec.count == plan.counts["tr"]
+    assert plan.released == 120 - plan.counts["test"]
+    assert plan.spec.classes == CLASSES["colour"]
+    assert plan.keep == ("shape", "brightness")
+    assert plan.seconds > 0
+
+
+def test_another_data_set_can_be_learnt_from(job: HidingJob, tmp_path: Path) -> None:
+    other = write_folder(tmp_path / "others", 90, seed=5)
+    there = replace(job, train_on=(str(other),))
+    plan = plan_hiding(there)
+    assert plan.spec.count == pytest.approx(0.55 * 90, abs=3)
+    both = plan_hiding(replace(job, train_on=(job.data, str(other))))
+    assert both.spec.count == plan.spec.count + plan_hiding(job).spec.count
+    made = hide_attribute(there, tmp_path / "h")
+    assert sums(made) != sums(hide_attribute(job, tmp_path / "own"))
+
+
+def test_a_run_that_is_stopped_goes_on_to_the_same_bytes(
+    job: HidingJob, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Stopped after each piece of re-generation in turn; what is done is not done again."""
+    monkeypatch.setattr(hide, "AT_A_TIME", 30)
+    whole = hide_attribute(job, tmp_path / "whole")
+    calls: list[int] = []
+    fit = Transport.fit
+
+    class Stopped(Exception):
+        """As a signal would."""
+
+    def stopping(self: Transport, *args: object, **named: object) -> Rewriter:
+        inner = fit(self, *args, **named)  # type: ignore[arg-type]
+
+        def rewrite(images, generator):  # type: ignore[no-untyped-def]
+            calls.append(len(images))
+            if len(calls) % 2 == 0:
+                raise Stopped
+            return inner.rewrite(images, generator)
+
+        return Rewriter(rewrite)
+
+    monkeypatch.setattr(Transport, "fit", stopping)
+    for _ in range(20):
+        try:
+            made = hide_attribute(job, tmp_path / "stopped")
+            break
+        except Stopped:
+            assert not (tmp_path / "stopped").exists()
+    assert sums(made) == sums(whole)
+    assert len(calls) == 4 + 3  # a stop before each piece but the first
+
+
+def test_a_run_with_other_settings_does_not_go_on(job: HidingJob, tmp_path: Path) -> None:
+    hide_attribute(job, tmp_path / "h")
+    (tmp_path / "h").rename(tmp_path / "elsewhere")
+    with pytest.raises(UsageError, match="same job"):
+        hide_attribute(replace(job, seed=3), tmp_path / "h")
+
+
+def test_bad_requests_get_one_sentence(job: HidingJob, faces: Path, tmp_path: Path) -> None:
+    one_value = tmp_path / "one"
+    one_value.mkdir()
+    for picture in faces.glob("*.png"):
+        (one_value / picture.name).write_bytes(picture.read_bytes())
+    text = (faces / "table.csv").read_text()
+    (one_value / "table.csv").write_text(text.replace("green", "blue").replace("red", "blue"))
+    others = write_folder(tmp_path / "others", 40)
+    (others / "table.csv").write_text((others / "table.csv").read_text().replace("red", "pink"))
+    cases: list[tuple[HidingJob, type[Exception], str]] = [
+        (replace(job, attribute="race"), UsageError, "attributes among"),
+        (replace(job, keep=("colour",)), UsageError, "Expected other labels to keep"),
+        (replace(job, keep=("size",)), UsageError, "attributes among"),
+        (replace(job, attribute="who", keep=()), DataError, "at least 2 images of who"),
+        (replace(job, data=str(one_value)), DataError, "at least two values"),
+        (replace(job, method="magic"), UsageError, "Expected one of the hiding"),
+        (replace(job, settings=(("strength", "2"),)), UsageError, "Expected strength from 0 to 1"),
+        (replace(job, settings=(("power", "2"),)), UsageError, "Expected one of the settings"),
+        (replace(job, shares=(1, 1, 0, 1), parts="g"), UsageError, "Expected images in the parts g"),
+        (replace(job, shares=(1, 1, 1)), UsageError, "Expected 4 shares"),
+        (replace(job, shares=(0, 0, 1, 1)), DataError, "to learn from"),
+        (replace(job, person="name"), UsageError, "attributes among"),
+        (replace(job, train_on=(str(others),)), DataError, "whose colour is one of blue, green, red"),
+        (replace(job, data=str(tmp_path / "nothing")), UsageError, "Expected a folder"),
+    ]
+    for case, kind, said in cases:
+        with pytest.raises(kind, match=said) as raised:
+            hide_attribute(case, tmp_path / "never")
+        assert len(str(raised.value).splitlines()) <= 3
+        assert not (tmp_path / "never").exists()
+
+
+def test_a_value_that_nobody_has_is_no_value(tmp_path: Path) -> None:
+    """Race is read in five classes, whichever of them are there."""
+    folder = write_folder(tmp_path / "pictures")
+    table = folder / "table.csv"
+    text = table.read_text().replace("colour", "race")
+    table.write_text(text.replace("blue", "White").replace("green", "Black").replace("red", "Indian"))
+    plan = plan_hiding(HidingJob(str(folder), "race", keep=("shape",)))
+    assert plan.spec.classes == ("White", "Black", "Indian")
+    made = hide_attribute(HidingJob(str(folder), "race", keep=("shape",), settings=(("codes", "20"),)), tmp_path / "h")
+    assert len(read_hidden(made).images) == plan.released
