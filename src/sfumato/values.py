@@ -14,7 +14,7 @@ if TYPE_CHECKING:  # torch costs a second to import, and an auditor's `verify` d
     from torch import Tensor, nn
 
 ReleaseKind = Literal["images", "model", "hidden-images"]
-"""What a release holds: images to look at and to train on; a classifier; or images that only a model may read."""
+"""What a release holds: images to look at and to train on; a classifier; or images with a hidden attribute."""
 
 GuaranteeLevel = Literal["certified", "empirical", "not-private"]
 """What a release promises: an epsilon that anyone can check; resistance to attacks, without an epsilon; or nothing."""

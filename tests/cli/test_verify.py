@@ -12,6 +12,9 @@ from pathlib import Path
 import pytest
 
 from cli.checking import Change, left_in, refused
+from release.hidden_making import make_faces, make_facts
+from sfumato.release import write_hidden
+from wording import PROMISES, only_says_there_is_no_epsilon
 
 from commands import COMMAND, Outcome, sfumato
 
@@ -95,6 +98,72 @@ def test_bundle(name: str, stopped: Path, tmp_path: Path) -> None:
     as_json = sfumato("verify", release, "--json")
     assert as_json.code == 6
     assert json.loads(as_json.out)["ok"] is False
+
+
+@pytest.fixture
+def hidden(tmp_path: Path) -> Path:
+    images = make_faces()
+    return write_hidden(tmp_path / "h", images, make_facts(images))
+
+
+def test_a_hidden_attribute_is_no_guarantee_and_exits_with_7(hidden: Path) -> None:
+    outcome = sfumato("verify", hidden)
+    assert outcome.code == 7
+    assert outcome.out.splitlines()[0] == f"NO GUARANTEE  {hidden}: there is no epsilon here."
+    assert not [word for word in PROMISES if word in outcome.out]
+    assert only_says_there_is_no_epsilon(outcome.out + outcome.err)
+    as_json = sfumato("verify", hidden, "--json")
+    assert as_json.code == 7
+    document = json.loads(as_json.out)
+    assert (document["ok"], document["level"]) == (False, "empirical")
+    assert all(check["ok"] for check in document["checks"])
+    assert only_says_there_is_no_epsilon(as_json.out)
+
+
+SPOILED: dict[str, Change] = {
+    "a card with a promise": lambda r: (r / "README.md").write_text("VERIFIED, epsilon 1"),
+    "an extra file": lambda r: (r / "notes.txt").write_text("hello"),
+    "a certificate": lambda r: (r / "certificate.json").write_text("{}"),
+    "facts that are no JSON": lambda r: (r / "hidden.json").write_text("{"),
+    "no sums": lambda r: (r / "SHA256SUMS").unlink(),
+    "no images": lambda r: shutil.rmtree(r / "data"),
+    "half of the images": lambda r: os.truncate(r / "data" / "train-00000-of-00001.parquet", 1000),
+}
+
+
+@pytest.mark.parametrize("name", SPOILED)
+def test_a_spoiled_release_with_a_hidden_attribute_exits_with_6(name: str, hidden: Path) -> None:
+    SPOILED[name](hidden)
+    outcome = sfumato("verify", hidden)
+    assert outcome.code == 6
+    assert outcome.out.startswith("NO GUARANTEE")
+    assert only_says_there_is_no_epsilon(outcome.out)
+    document = json.loads(sfumato("verify", hidden, "--json").out)
+    assert (document["ok"], document["level"]) == (False, "empirical")
+    assert not all(check["ok"] for check in document["checks"])
+
+
+COMMANDS: dict[str, tuple[str, ...]] = {
+    "evaluate": ("--real", "tiny.npz"),
+    "evaluate --panel full": ("--real", "tiny.npz"),
+    "attack": ("--real", "tiny.npz"),
+    "student": ("--real", "tiny.npz"),
+    "select": ("--real", "tiny.npz", "--epsilon", "1"),
+    "resample": ("--count", "5", "--out", "other"),
+    "predict": ("tiny.npz", "--out", "labels.csv"),
+}
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_commands_that_need_a_certificate_name_what_can_be_done(name: str, hidden: Path, workdir: Path) -> None:
+    command, *options = name.split()
+    before = sorted(hidden.parent.rglob("*"))
+    outcome = sfumato(command, hidden, *COMMANDS[name], *options)
+    refused(outcome, 2, "Expected a release with a certificate, got images with a hidden attribute")
+    assert "sfumato leak" in outcome.err
+    assert "sfumato verify" in outcome.err
+    assert only_says_there_is_no_epsilon(outcome.out + outcome.err)
+    assert sorted(hidden.parent.rglob("*")) == before
 
 
 def test_reader_that_hangs_up(stopped: Path) -> None:

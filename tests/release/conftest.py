@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from release.hidden_making import make_faces, make_facts
 from release.making import make_certificate, make_images
-from sfumato.release import write_release
+from sfumato.release import write_hidden, write_release
 
 
 @pytest.fixture(scope="session")
@@ -33,3 +34,15 @@ def pair(pristine_pair: Path, tmp_path: Path) -> Path:
 def release(pristine: Path, tmp_path: Path) -> Path:
     """A copy that a test may spoil."""
     return Path(shutil.copytree(pristine, tmp_path / "release"))
+
+
+@pytest.fixture(scope="session")
+def pristine_hidden(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Images with a hidden attribute."""
+    images = make_faces()
+    return write_hidden(tmp_path_factory.mktemp("h") / "hidden", images, make_facts(images))
+
+
+@pytest.fixture
+def hidden(pristine_hidden: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(pristine_hidden, tmp_path / "hidden"))
