@@ -38,6 +38,7 @@ NEEDED: dict[str, tuple[str, ...]] = {  # the least that each command must be gi
     "resample": ("folder", "--out", "r"),
     "train": ("digits", "--epsilon", "1", "--out", "r"),
     "plan": ("digits", "--epsilon", "1"),
+    "hide": ("digits", "--attribute", "race", "--out", "h"),
     "verify": ("folder",),
     "evaluate": ("folder", "--real", "digits"),
     "attack": ("folder", "--real", "digits"),
@@ -105,10 +106,11 @@ def test_a_command_calls_a_public_function_with_its_own_defaults(
     assert function in api.__all__
     monkeypatch.delenv("SFUMATO_DATA", raising=False)
     signature = inspect.signature(getattr(api, function))
-    more = {"write_public_page": ("--public",), "plan_training": ("--dry-run",)}.get(function, ())
+    more = {"write_public_page": ("--public",), "plan_training": ("--dry-run",), "plan_hiding": ("--dry-run",)}.get(function, ())
     given = called_with(monkeypatch, function, (name, *NEEDED.get(name, ()), *more))
     for parameter in signature.parameters.values():
         if parameter.name in given and parameter.default is not parameter.empty:
             assert same(given[parameter.name], parameter.default), parameter.name
     if "job" in given:
-        assert given["job"] == type(given["job"])("digits", epsilon=1.0)
+        asked = {"attribute": "race"} if name == "hide" else {"epsilon": 1.0}
+        assert given["job"] == type(given["job"])("digits", **asked)

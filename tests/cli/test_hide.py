@@ -9,9 +9,10 @@ import pytest
 
 from attributed import write_folder
 from cli.checking import refused
-from commands import sfumato
 from sfumato.release import read_hidden
 from wording import only_says_there_is_no_epsilon
+
+from commands import sfumato
 
 
 @pytest.fixture(scope="module")
@@ -20,7 +21,9 @@ def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_it_says_that_nothing_is_proved_and_what_to_do_next(pictures: Path, tmp_path: Path) -> None:
-    done = sfumato("hide", pictures, "--attribute", "colour", "--set", "codes=20", "--keep", "shape", "--out", tmp_path / "h")
+    done = sfumato(
+        "hide", pictures, "--attribute", "colour", "--set", "codes=20", "--keep", "shape", "--out", tmp_path / "h"
+    )
     assert done.code == 0, done
     assert "There is no epsilon here" in done.out
     assert f"sfumato leak {tmp_path / 'h'} --real {pictures}" in done.out

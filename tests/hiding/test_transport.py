@@ -29,7 +29,9 @@ DEFAULT = Transport(codes=40, detail=0.0)
 
 def rewritten(settings: Transport, *, seed: int = 0) -> Tensor:
     images = Images(PIXELS, KNOWN["colour"], CLASSES["colour"])
-    rewriter = settings.fit(images.rows(torch.arange(400)), images.rows(torch.arange(400, 420)), checkpoints=NoCheckpoints())
+    rewriter = settings.fit(
+        images.rows(torch.arange(400)), images.rows(torch.arange(400, 420)), checkpoints=NoCheckpoints()
+    )
     return rewriter.rewrite(images, torch.Generator().manual_seed(seed))
 
 

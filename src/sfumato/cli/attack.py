@@ -12,7 +12,7 @@ from sfumato.cli._options import Json, Panel, ReadingOptions, Real, ReleaseFolde
 from sfumato.cli._printing import print_scores
 
 
-@command("attack_release", example="sfumato attack faces-release --real faces/", order=8)
+@command("attack_release", example="sfumato attack faces-release --real faces/", order=9)
 def attack(
     folder: ReleaseFolder,
     real: Real,

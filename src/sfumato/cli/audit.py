@@ -12,7 +12,7 @@ from sfumato.cli._printing import print_findings
 from sfumato.contracts import DEFAULT_METHOD
 
 
-@command("audit_method", example="sfumato audit --method dp-merf", order=11)
+@command("audit_method", example="sfumato audit --method dp-merf", order=13)
 def audit(
     method: Method = DEFAULT_METHOD,
     epsilon: Annotated[float, typer.Option(help="The budget of the audited runs.")] = 1.0,

@@ -11,7 +11,7 @@ from sfumato.cli._options import Json
 from sfumato.cli._printing import print_json
 
 
-@command("doctor", example="sfumato doctor", order=17)
+@command("doctor", example="sfumato doctor", order=19)
 def examine(as_json: Json = False) -> None:
     """Check this machine: versions, known traps, entropy, disk, memory. Exit 5 if something is wrong."""
     from sfumato import doctor

@@ -14,7 +14,7 @@ _PROFILE = "How classifiers are trained: minutes, or as those papers do (hours).
 _EXTRACTOR = "Of features: inception-v3 (91 MB, downloaded once; slow), efficientnet-lite0-64 or scattering."
 
 
-@command("evaluate_release", example="sfumato evaluate faces-release --real faces/", order=7)
+@command("evaluate_release", example="sfumato evaluate faces-release --real faces/", order=8)
 def evaluate(
     folder: ReleaseFolder,
     real: Real,

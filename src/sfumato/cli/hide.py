@@ -23,7 +23,7 @@ _PERSON = "The attribute that tells persons apart; all images of a person are in
 _TRAIN_ON = "Learn from these data sets instead (repeatable)."
 
 
-@command("hide_attribute", "plan_hiding", example="sfumato hide faces/ --attribute race --out faces-hidden", order=4)
+@command("hide_attribute", "plan_hiding", example="sfumato hide faces/ --attribute race --out faces-hidden", order=5)
 def hide(
     data: Data,
     attribute: Annotated[str, typer.Option(help="The attribute to hide, as the table of the images names it.")],
@@ -66,7 +66,8 @@ def hide(
         print_json({"release": str(folder), "lab": f"{folder}.lab", "level": "empirical", "hidden": attribute})
         return
     print(f"Released images whose {attribute} is hidden. There is no epsilon here: nothing is proved, so measure it.")
-    print(f"  open    {folder}/preview.png\n  measure sfumato leak {folder} --real {data}\n  lab     {folder}.lab (private)")
+    print(f"  open    {folder}/preview.png\n  measure sfumato leak {folder} --real {data}")
+    print(f"  lab     {folder}.lab (private)")
 
 
 def _numbers(text: str) -> tuple[float, ...]:

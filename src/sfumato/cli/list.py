@@ -9,8 +9,10 @@ from sfumato.cli._options import Json
 from sfumato.cli._printing import print_json
 
 
-@command("available", example="sfumato list methods", order=16)
-def show(kind: Literal["methods", "learners", "hiding", "metrics", "attacks", "datasets"], as_json: Json = False) -> None:
+@command("available", example="sfumato list methods", order=18)
+def show(
+    kind: Literal["methods", "learners", "hiding", "metrics", "attacks", "datasets"], as_json: Json = False
+) -> None:
     """Show what there is: methods, learners, ways of hiding, metrics, attacks or datasets."""
     from sfumato import available
 

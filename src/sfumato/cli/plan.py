@@ -9,7 +9,7 @@ from sfumato.cli._options import JobOptions, Json
 from sfumato.cli._printing import print_json, print_plan
 
 
-@command("plan_release", example="sfumato plan digits --epsilon 1", order=5)
+@command("plan_release", example="sfumato plan digits --epsilon 1", order=6)
 def plan(job: JobOptions, as_json: Json = False) -> None:
     """Show what would be asked, what for, its cost and the expected time; touches no private pixel."""
     from sfumato import plan_release

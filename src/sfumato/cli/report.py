@@ -12,7 +12,7 @@ from sfumato.cli._options import Json
 from sfumato.cli._printing import print_json
 
 
-@command("write_site", "write_public_page", example="sfumato report faces-release --public --out faces.html", order=15)
+@command("write_site", "write_public_page", example="sfumato report faces-release --public --out faces.html", order=17)
 def report(
     folder: Annotated[Path, typer.Argument(help="A release, or the store of `sfumato run`.")],
     out: Annotated[Path | None, typer.Option(help="A folder for a site, a file for a public page.")] = None,

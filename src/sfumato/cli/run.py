@@ -12,7 +12,7 @@ from sfumato.cli._options import Json
 from sfumato.cli._printing import print_json
 
 
-@command("run_recipe", example="sfumato run recipes/dp_imgsyn_table2.toml --data images/", order=13)
+@command("run_recipe", example="sfumato run recipes/dp_imgsyn_table2.toml --data images/", order=15)
 def run(
     recipe: Annotated[Path, typer.Argument(help="One table or figure as a TOML file.")],
     profile: Annotated[Literal["small", "paper"], typer.Option(help="Minutes, or as published.")] = "small",

@@ -11,7 +11,7 @@ from sfumato.cli._options import Json, ReadingOptions, Real, ReleaseFolder
 from sfumato.cli._printing import print_scores
 
 
-@command("select_classifier", example="sfumato select faces-release --real faces/ --epsilon 0.1", order=10)
+@command("select_classifier", example="sfumato select faces-release --real faces/ --epsilon 0.1", order=12)
 def select(
     folder: ReleaseFolder,
     real: Real,

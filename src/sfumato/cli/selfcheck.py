@@ -7,7 +7,7 @@ from sfumato.cli._options import Json
 from sfumato.cli._printing import print_findings
 
 
-@command("selfcheck", example="sfumato selfcheck", order=12)
+@command("selfcheck", example="sfumato selfcheck", order=14)
 def check(as_json: Json = False) -> None:
     """A minute on this machine before private data is opened: noise, bounds, ledger, replay. Exit 6 if one fails."""
     from sfumato import selfcheck

@@ -12,7 +12,7 @@ from sfumato.cli._options import Json
 from sfumato.cli._printing import print_json
 
 
-@command("store_status", example="sfumato status runs/", order=14)
+@command("store_status", example="sfumato status runs/", order=16)
 def status(
     store: Annotated[Path, typer.Argument(help="The store of `sfumato run`.")] = Path("runs"), as_json: Json = False
 ) -> None:

@@ -15,7 +15,7 @@ _ARCH = "small-cnn, resnet18/34, vgg11, mobilenet-v2, ...; linear: fixed-feature
 _SUBSET = "On which images to train; default: transfer if there, but by labels data."
 
 
-@command("train_student", example="sfumato student faces-release --arch resnet18 --real faces/", order=9)
+@command("train_student", example="sfumato student faces-release --arch resnet18 --real faces/", order=11)
 def student(
     folder: ReleaseFolder,
     real: Real,

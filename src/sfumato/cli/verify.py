@@ -11,7 +11,7 @@ from sfumato.cli._options import Json, ReleaseFolder
 from sfumato.cli._printing import print_json
 
 
-@command("verify_release", example="sfumato verify faces-release", order=6)
+@command("verify_release", example="sfumato verify faces-release", order=7)
 def verify(folder: ReleaseFolder, as_json: Json = False) -> None:
     """Check a release from its files alone: exit 0 only if its claim holds, 6 if not, 7 if it makes none."""
     from sfumato import verify_release

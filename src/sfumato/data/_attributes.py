@@ -44,7 +44,9 @@ def labels_of(where: str | Path, reading: Reading = Reading()) -> tuple[str, ...
     source = _opened(str(where), there, there, reading)
     columns = {name: source.attribute(name) for name in there}
     numbered = _numbered(source, there, columns)
-    return tuple(name for name, (values, _) in columns.items() if len(_classes(name, values, numbered)[1]) <= MOST_VALUES)
+    return tuple(
+        name for name, (values, _) in columns.items() if len(_classes(name, values, numbered)[1]) <= MOST_VALUES
+    )
 
 
 def load_attributed(

@@ -36,9 +36,7 @@ class Transport(Hider):
     seed: int = 0
 
     def __post_init__(self) -> None:
-        expect_within(
-            self, codes=(1, 4_096), strength=(0, 1), detail=(0, 1), shrinkage=(0, 1), seed=(0, 2**31 - 2)
-        )
+        expect_within(self, codes=(1, 4_096), strength=(0, 1), detail=(0, 1), shrinkage=(0, 1), seed=(0, 2**31 - 2))
 
     @classmethod
     def for_task(cls, spec: Spec) -> Self:

@@ -46,7 +46,12 @@ class Provenance:
         if self.told is not None:
             tensors["told"] = self.told.contiguous()
         lab.write(TENSORS, save(tensors))
-        facts = {"attribute": self.attribute, "names": self.names, "person": self.person, "fingerprint": self.fingerprint}
+        facts = {
+            "attribute": self.attribute,
+            "names": self.names,
+            "person": self.person,
+            "fingerprint": self.fingerprint,
+        }
         lab.write(FACTS, json.dumps(facts, indent=2) + "\n")
 
     def check(self, images: Attributed) -> None:

@@ -44,18 +44,14 @@ class UNet(nn.Module):
             nn.Linear(width, self.time_width), nn.SiLU(), nn.Linear(self.time_width, self.time_width)
         )
         self.stem = nn.Conv2d(channels, width, 3, padding=1)
-        self.down = nn.ModuleList(
-            self._level(out, out, blocks, lowest=out == lowest) for out in widths
-        )
+        self.down = nn.ModuleList(self._level(out, out, blocks, lowest=out == lowest) for out in widths)
         self.shrink = nn.ModuleList(
             nn.Conv2d(fine, coarse, 3, stride=2, padding=1) for fine, coarse in zip(widths, widths[1:], strict=False)
         )
         self.middle_in = ResidualBlock(lowest, lowest, self.time_width)
         self.middle_attention = GridAttention(lowest)
         self.middle_out = ResidualBlock(lowest, lowest, self.time_width)
-        self.up = nn.ModuleList(
-            self._level(2 * out, out, blocks, lowest=out == lowest) for out in reversed(widths)
-        )
+        self.up = nn.ModuleList(self._level(2 * out, out, blocks, lowest=out == lowest) for out in reversed(widths))
         self.enlarge = nn.ModuleList(
             Enlarge(coarse, fine) for fine, coarse in reversed(list(zip(widths, widths[1:], strict=False)))
         )

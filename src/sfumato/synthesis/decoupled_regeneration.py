@@ -75,9 +75,7 @@ class DecoupledRegeneration:
 
         It names neither the weight of the objective nor the number of steps: 1 and 50 are our choice.
         """
-        return cls(
-            weights=weights, guidance=7.5, steps=50, epochs=15, batch=128, rate=cls.published_rate, weight=1.0
-        )
+        return cls(weights=weights, guidance=7.5, steps=50, epochs=15, batch=128, rate=cls.published_rate, weight=1.0)
 
     def seconds(self, spec: Spec) -> float:
         """Measured with our own model on one core and halved; Stable Diffusion takes hours without a GPU."""
