@@ -6,6 +6,7 @@ import json
 import shutil
 import socket
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -100,6 +101,21 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def model(saved: Path) -> StableDiffusion:
     return StableDiffusion(saved)
+
+
+@pytest.fixture(autouse=True)
+def _no_internet(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """No test of this file may ask for an address, a library that catches what it raised included."""
+    asked = []
+
+    def refuse(*address: object, **_: object) -> None:
+        asked.append(address)
+        raise OSError("no network")
+
+    for name in ("socket", "create_connection", "getaddrinfo"):
+        monkeypatch.setattr(socket, name, refuse)
+    yield
+    assert asked == []
 
 
 @pytest.fixture
@@ -246,17 +262,49 @@ def test_images_regenerated_by_our_parts_are_those_of_the_pipeline_of_diffusers(
     torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-4)
 
 
-def test_the_network_is_not_used(
-    saved: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    def refuse(*_: object, **__: object) -> None:
-        raise AssertionError("a socket was opened")
+def test_sdedit_of_images_is_that_of_diffusers(model: StableDiffusion, saved: Path) -> None:
+    """The steps of `regenerate` are those that diffusers calls trailing."""
+    from sfumato.synthesis.regeneration import regenerate
 
-    monkeypatch.setattr(socket, "socket", refuse)
-    monkeypatch.setattr(socket, "create_connection", refuse)
-    monkeypatch.setattr(socket, "getaddrinfo", refuse)
+    package = diffusers()
+    scheduler = package.DDIMScheduler.from_pretrained(saved / "scheduler", timestep_spacing="trailing")
+    pipeline = package.StableDiffusionImg2ImgPipeline.from_pretrained(saved, scheduler=scheduler)
+    pipeline.set_progress_bar_config(disable=True)
+    draws = [torch.Generator().manual_seed(3) for _ in range(2)]
+    ours = regenerate(model, faces(), strength=0.75, steps=8, guidance=7.5, generator=draws[0])
+    options = {"strength": 0.75, "num_inference_steps": 8, "guidance_scale": 7.5, "eta": 0.0, "output_type": "pt"}
+    theirs = pipeline(["a photo of a face"] * 3, model.encode(faces()), generator=draws[1], **options).images
+    assert (ours.float() - faces().float()).abs().mean() > 10
+    assert (ours.float() - 255 * theirs).abs().max() <= 0.6  # of rounding
+
+
+def test_nothing_is_printed(saved: Path, capfd: pytest.CaptureFixture[str]) -> None:
     StableDiffusion(saved)
     assert capfd.readouterr() == ("", "")
+
+
+def test_files_as_they_were_published_in_2022_are_read_alike(model: StableDiffusion, saved: Path, copy: Path) -> None:
+    """Other names of weights, a vocabulary and merges in place of tokenizer.json, and the schedule of PNDM."""
+    from safetensors.torch import load_file, save_file
+
+    file = copy / "text_encoder" / "model.safetensors"
+    weights = {f"text_model.{name}": weight for name, weight in load_file(file).items()}
+    save_file(weights | {"text_model.embeddings.position_ids": torch.arange(20)[None]}, file, {"format": "pt"})
+    file = copy / "vae" / "diffusion_pytorch_model.safetensors"
+    weights = load_file(file)
+    for new, old in (("to_q", "query"), ("to_k", "key"), ("to_v", "value"), ("to_out.0", "proj_attn")):
+        weights = {name.replace(f".{new}.", f".{old}."): weight for name, weight in weights.items()}
+    save_file(weights, file, {"format": "pt"})
+    (copy / "tokenizer" / "tokenizer.json").unlink()
+    for name in ("vocab.json", "merges.txt"):
+        shutil.copy(saved.parent / "words" / name, copy / "tokenizer" / name)
+    edited(copy, "scheduler/scheduler_config.json", _class_name="PNDMScheduler", skip_prk_steps=True)
+
+    loaded = StableDiffusion(copy)
+    latents, steps = noise(torch.empty(2, 4, 4, 4)), torch.tensor([10, 700])
+    assert torch.equal(loaded.encode(faces()), model.encode(faces()))
+    assert torch.equal(loaded.denoise(latents, steps)[0], model.denoise(latents, steps)[0])
+    assert torch.equal(loaded.signal, model.signal)
 
 
 def without_weights(folder: Path) -> None:
@@ -266,6 +314,11 @@ def without_weights(folder: Path) -> None:
 def pickled_weights(folder: Path) -> None:
     without_weights(folder)
     torch.save({}, folder / "unet" / "diffusion_pytorch_model.bin")
+
+
+def pickled_weights_beside_others(folder: Path) -> None:
+    pickled_weights(folder)
+    shutil.copy(folder / "vae" / "diffusion_pytorch_model.safetensors", folder / "unet" / "of_another.safetensors")
 
 
 def half_of_the_weights(folder: Path) -> None:
@@ -304,6 +357,9 @@ BAD = {
     "a part is missing": (lambda f: shutil.rmtree(f / "tokenizer"), UsageError, "the folder tokenizer"),
     "no weights": (without_weights, UsageError, "weights of unet as .* got none"),
     "pickled weights": (pickled_weights, UsageError, "got pickled ones"),
+    "pickled weights beside others": (pickled_weights_beside_others, DataError, "the unet of"),
+    "no configuration of the words": (lambda f: (f / "text_encoder/config.json").unlink(), DataError, "Expected"),
+    "no configuration of the first stage": (lambda f: (f / "vae/config.json").unlink(), DataError, "the vae of"),
     "half of the weights": (half_of_the_weights, DataError, "the whole unet"),
     "half of the words": (half_of_the_words, DataError, "the whole text_encoder"),
     "weights cut short": (cut_short, DataError, "the vae of"),

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from sfumato.progress import track
 from sfumato.statistics.neighbours import proportion
 from sfumato.statistics.predicted_classes import grey
 
@@ -30,7 +31,9 @@ def matched(released: Tensor, real: Tensor, sources: Tensor) -> Matched:
     Among real images that are equally near the order is taken as random: the share and the rank are expectations.
     """
     firsts, ranks = [], []
-    for codes, own in zip(torch.split(released, CHUNK), torch.split(sources, CHUNK), strict=True):
+    parts = torch.split(torch.arange(len(released)), CHUNK)
+    for rows in track(parts, what="nearest real images", total=len(parts)):
+        codes, own = released[rows], sources[rows]
         # not by a product of matrices, whose rounding would tell equal distances apart
         distances = torch.cdist(codes, real, compute_mode="donot_use_mm_for_euclid_dist")  # (b, real)
         to_source = distances.gather(1, own[:, None])
