@@ -31,6 +31,13 @@ def test_the_first_coefficient_is_the_mean_of_the_block() -> None:
     torch.testing.assert_close(flat, means.repeat_interleave(4, dim=2).repeat_interleave(4, dim=3))
 
 
+def test_grey_images_have_brightness_alone() -> None:
+    grey = torch.rand(2, 1, 8, 8, generator=torch.Generator().manual_seed(0)).expand(2, 3, 8, 8)
+    latents = BlockCosines(4).encode(grey)
+    assert latents[:, :16].abs().mean() > 0.1
+    assert latents[:, 16:].abs().max() < 1e-5
+
+
 def test_slow_waves_are_kept_and_fast_ones_left_out() -> None:
     gradient = torch.arange(8.0).expand(1, 1, 8, 8) / 8
     stripes = (torch.arange(8) % 2).float().expand(1, 1, 8, 8)
