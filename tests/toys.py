@@ -150,6 +150,42 @@ class LinearLearner(Learner):
         return Classifier("linear", {}, network.eval())
 
 
+class KilledError(Exception):
+    """A training was killed."""
+
+
+class CheckpointsInMemory:
+    """What a training kept, by name; after so many checkpoints, where a number is given, it is killed."""
+
+    def __init__(self, lasting: int | None = None) -> None:
+        self.lasting = lasting
+        self.kept: dict[str, dict[str, Tensor]] = {}
+        self.restored: list[str] = []
+
+    def restore(self, name: str) -> dict[str, Tensor] | None:
+        if name in self.kept:
+            self.restored.append(name)
+        return self.kept.get(name)
+
+    def keep(self, name: str, state: dict[str, Tensor]) -> None:
+        self.kept[name] = {key: value.clone() for key, value in state.items()}
+        if self.lasting is not None:
+            self.lasting -= 1
+            if self.lasting <= 0:
+                raise KilledError
+
+
+def coloured_squares(count: int = 60, side: int = 16, channels: int = 3) -> Images:
+    """Dim noise with a bright square, whose channel, or with one channel whose place, is its class."""
+    draw = torch.Generator().manual_seed(0)
+    labels = torch.arange(count) % 3
+    pixels = torch.randint(0, 60, (count, channels, side, side), generator=draw, dtype=torch.uint8)
+    for row, label in enumerate(labels.tolist()):
+        start = side // 4 + (label if channels == 1 else 0)
+        pixels[row, label % channels, start : start + side // 2, start : start + side // 2] = 200
+    return Images(pixels, labels, ("red", "green", "blue"))
+
+
 query_keeps_alive: list[PrivateImages] = []
 
 

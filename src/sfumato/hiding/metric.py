@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.functional import normalize, relu
 
 from sfumato.contracts import Checkpoints, Hider
@@ -52,7 +52,7 @@ def triplet_loss(anchors: Tensor, positives: Tensor, negatives: Tensor, margin: 
 class _Triplets:
     """The triplet objective; it follows `Objective`."""
 
-    head = None
+    head: nn.Module | None = None
 
     def __init__(self, policy: str, margin: float) -> None:
         self.policy, self.margin = policy, margin

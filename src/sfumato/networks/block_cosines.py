@@ -11,7 +11,8 @@ from sfumato.networks.cosines import cosines
 class BlockCosines:
     """Images (n, c, h, w) to the cosine coefficients of their blocks (n, c * kept, h / side, w / side), and back.
 
-    With all coefficients nothing is lost but rounding; with fewer, the waves that change fastest are left out.
+    Channels are transformed by cosines too, so that brightness is apart from the differences of colours, which change
+    far less. With all coefficients nothing is lost but rounding; with fewer, the fastest waves are left out.
     """
 
     def __init__(self, side: int = 4, kept: int | None = None) -> None:
@@ -24,7 +25,8 @@ class BlockCosines:
 
     def encode(self, images: Tensor) -> Tensor:  # (n, c, h, w) -> (n, c * kept, h / side, w / side)
         n, c, h, w = images.shape
-        blocks = images.reshape(n, c, h // self.side, self.side, w // self.side, self.side)
+        mixed = torch.einsum("kc,nchw->nkhw", cosines(c, c), images)
+        blocks = mixed.reshape(n, c, h // self.side, self.side, w // self.side, self.side)
         pixels = blocks.permute(0, 1, 2, 4, 3, 5).flatten(4)  # (n, c, h / side, w / side, side * side)
         return (pixels @ self._waves.T).permute(0, 1, 4, 2, 3).flatten(1, 2)
 
@@ -32,4 +34,6 @@ class BlockCosines:
         n, _, a, b = latents.shape
         coefficients = latents.reshape(n, -1, self.kept, a, b).permute(0, 1, 3, 4, 2)
         blocks = (coefficients @ self._waves).reshape(n, -1, a, b, self.side, self.side)
-        return blocks.permute(0, 1, 2, 4, 3, 5).reshape(n, -1, a * self.side, b * self.side)
+        mixed = blocks.permute(0, 1, 2, 4, 3, 5).reshape(n, -1, a * self.side, b * self.side)
+        channels = mixed.shape[1]
+        return torch.einsum("kc,nkhw->nchw", cosines(channels, channels), mixed)

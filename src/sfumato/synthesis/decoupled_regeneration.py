@@ -132,7 +132,7 @@ class DecoupledRegeneration:
 
     def _model(self, pixels: Tensor, checkpoints: Checkpoints) -> Regenerator:
         if self.weights:
-            from sfumato.synthesis.stable_diffusion import StableDiffusion  # diffusers takes seconds to import
+            from sfumato.synthesis.stable_diffusion import StableDiffusion  # its libraries take seconds to import
 
             return StableDiffusion(self.weights)
         _, channels, height, breadth = pixels.shape
@@ -147,7 +147,7 @@ class DecoupledRegeneration:
         logits = []
         with torch.no_grad():
             noise = torch.randn(model.encode(pixels[:1]).shape, generator=draw)
-            for batch in pixels.split(BATCH):
+            for batch in torch.split(pixels, BATCH):
                 latents, steps = model.encode(batch), torch.full((len(batch),), step)
                 _, pooled = pooled_features(model, latents, steps, noise.expand_as(latents), mask)
                 logits.append(head.head(pooled))

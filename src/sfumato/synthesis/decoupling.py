@@ -31,7 +31,9 @@ LOWEST, SINCE, BEST = "lowest", "since", "best"  # names of what is kept for the
 class Objective(Protocol):
     """What a method wants of the pooled features (n, f) of the middle block."""
 
-    head: nn.Module | None  # is trained beside the adapters, by a loss of its own
+    @property
+    def head(self) -> nn.Module | None:
+        """What is trained beside the adapters, by a loss of its own."""
 
     def for_head(self, pooled: Tensor, labels: Tensor) -> Tensor: ...
     def for_adapters(self, pooled: Tensor, labels: Tensor, draw: torch.Generator) -> Tensor: ...
@@ -118,7 +120,7 @@ class _Training:
 
     def run_epoch(self, train: Images, *, adapting: bool) -> None:
         """Show every image once; without `adapting` the head alone learns."""
-        batches = torch.randperm(len(train), generator=self.draw).split(self.settings.batch)
+        batches = torch.split(torch.randperm(len(train), generator=self.draw), self.settings.batch)
         warm_up = max(1, min(WARM_UP, len(batches) * self.settings.epochs // 10))
         for rows in track(batches, what="one epoch, batches", total=len(batches)):
             labels = train.labels[rows]
@@ -140,7 +142,7 @@ class _Training:
         draw = torch.Generator().manual_seed(self.settings.seed)
         total = 0.0
         with torch.no_grad():
-            for rows in torch.arange(len(validation)).split(self.settings.batch):
+            for rows in torch.split(torch.arange(len(validation)), self.settings.batch):
                 predicted, noise, pooled = self._shown(validation.pixels[rows], draw)
                 wanted = self.objective.for_validation(pooled, validation.labels[rows], draw)
                 total += len(rows) * float(mse_loss(predicted, noise) + self.settings.weight * wanted)

@@ -42,7 +42,8 @@ class Denoiser(nn.Module):
         channels, height, breadth = shape
         self._blocks = BlockCosines(4 if max(height, breadth) <= 4 * FEW_BLOCKS else 8)
         latents = channels * self._blocks.kept
-        self.unet = UNet(latents, width=width).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self.unet = UNet(latents, width=width)
+        self.unet.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.register_buffer("mean", torch.zeros(latents, 1, 1))
         self.register_buffer("deviation", torch.ones(latents, 1, 1))
         angles = (torch.arange(STEPS, dtype=torch.float64) + 1) / STEPS * LAST_ANGLE * math.pi / 2
@@ -52,7 +53,7 @@ class Denoiser(nn.Module):
         """Take each coefficient's mean and standard deviation from these images."""
         self.mean, self.deviation = torch.zeros_like(self.mean), torch.ones_like(self.deviation)
         total, squares, count = torch.zeros_like(self.mean.double()), torch.zeros_like(self.mean.double()), 0
-        for batch in pixels.split(256):
+        for batch in torch.split(pixels, 256):
             latents = self.encode(batch).double()
             total = total + latents.sum((0, 2, 3))[:, None, None]
             squares = squares + latents.square().sum((0, 2, 3))[:, None, None]

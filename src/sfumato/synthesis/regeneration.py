@@ -73,7 +73,7 @@ def regenerate(
     if steps < 1:
         raise UsageError(f"Expected steps of 1 or more, got {steps}.", fix="give a value in this range")
     made = []
-    batches = list(pixels.split(BATCH))
+    batches = list(torch.split(pixels, BATCH))
     for batch in track(batches, what="re-generating images, batches", total=len(batches)):
         with torch.no_grad():
             latents = model.encode(batch)
