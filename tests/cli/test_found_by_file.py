@@ -106,7 +106,8 @@ def test_a_command_calls_a_public_function_with_its_own_defaults(
     assert function in api.__all__
     monkeypatch.delenv("SFUMATO_DATA", raising=False)
     signature = inspect.signature(getattr(api, function))
-    more = {"write_public_page": ("--public",), "plan_training": ("--dry-run",), "plan_hiding": ("--dry-run",)}.get(function, ())
+    dry = dict.fromkeys(("plan_training", "plan_hiding"), ("--dry-run",))
+    more = {"write_public_page": ("--public",), **dry}.get(function, ())
     given = called_with(monkeypatch, function, (name, *NEEDED.get(name, ()), *more))
     for parameter in signature.parameters.values():
         if parameter.name in given and parameter.default is not parameter.empty:

@@ -127,7 +127,7 @@ def _read(job: HidingJob, where: str, names: tuple[str, ...]) -> _Data:
     import torch
 
     images = data.load_attributed(where, (job.attribute, *names), job.reading, person=job.person)
-    there = images.attributes[job.attribute].unique()  # of a known attribute, such as race, a class may be missing
+    there = torch.unique(images.attributes[job.attribute])  # of a known attribute, such as race, a class may be missing
     values = tuple(images.classes[job.attribute][number] for number in there.tolist())
     if len(values) < 2:
         raise DataError(
@@ -179,7 +179,8 @@ def _planned(job: HidingJob, read: _Data, learnt_from: tuple[_Data, ...]) -> Hid
                 where=job.data,
                 fix="add images, leave that value out with --classes, or give `tr` a larger share",
             )
-    spec = Spec(len(train), *train.pixels.shape[1:], train.classes)
+    channels, height, width = train.pixels.shape[1:]
+    spec = Spec(len(train), channels, height, width, train.classes)
     hider: Hider = with_settings(contracts.find("hiding", job.method).for_task(spec), dict(job.settings))
     counts = {name: int((read.parts == number).sum()) for number, name in enumerate(PARTS)}
     released = sum(counts[name] for name in job.parts.split("+"))

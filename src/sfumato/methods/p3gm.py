@@ -190,7 +190,7 @@ def denoised_eigenvalues(noisy: Tensor, noise: float) -> tuple[Tensor, Tensor]:
 
 def positive_definite(matrices: Tensor, least: float) -> Tensor:
     values, vectors = moments.eigen(matrices)
-    return cast(Tensor, (vectors * values.clamp(min=least)[..., None, :]) @ vectors.mT)
+    return (vectors * values.clamp(min=least)[..., None, :]) @ vectors.mT
 
 
 def shrunk_towards(prior: Tensor, found: Tensor, noise: Tensor, *, dims: int) -> Tensor:

@@ -38,13 +38,13 @@ class PrincipalCodes:
         return cls(mean, axes, (energies / len(rows)).sqrt().clamp(min=1e-6), coded)
 
     def encode(self, pixels: Tensor) -> Tensor:  # uint8 (n, c, h, w) -> (n, r)
-        parts = [(self._rows(part) - self.mean) @ self.axes / self.deviations for part in pixels.split(AT_A_TIME)]
-        return torch.cat(parts)
+        parts = [(self._rows(part) - self.mean) @ self.axes for part in torch.split(pixels, AT_A_TIME)]
+        return torch.cat(parts) / self.deviations
 
     def moved(self, pixels: Tensor, codes: Tensor, *, detail: float) -> Tensor:
         """The images with other codes; of what is not coded (fine structure), the share `detail` stays."""
         made = []
-        for part, theirs in zip(pixels.split(AT_A_TIME), codes.split(AT_A_TIME), strict=True):
+        for part, theirs in zip(torch.split(pixels, AT_A_TIME), torch.split(codes, AT_A_TIME), strict=True):
             ours = (self._rows(part) - self.mean) @ self.axes  # (b, r)
             shape = (len(part), *self.coded)
             smooth = self.mean + theirs * self.deviations @ self.axes.T
