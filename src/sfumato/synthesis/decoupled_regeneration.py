@@ -146,7 +146,7 @@ class DecoupledRegeneration:
         """The head's logits of images under a little noise, the same for each, so that it does not depend on others."""
         draw = torch.Generator().manual_seed(self.seed)
         step = math.floor(TOLD_AT * len(model.signal))
-        logits = []
+        logits: list[Tensor] = []
         with torch.no_grad():
             noise = torch.randn(model.encode(pixels[:1]).shape, generator=draw)
             for batch in torch.split(pixels, BATCH):
