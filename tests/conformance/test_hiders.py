@@ -12,13 +12,14 @@ from dataclasses import fields, is_dataclass, replace
 
 import pytest
 import torch
-from toys import CheckpointsInMemory, KilledError, coloured_squares
 
 from conformance.checking import SPECS
 from sfumato import contracts
 from sfumato.contracts import Checkpoints, Hider
 from sfumato.errors import SfumatoError
 from sfumato.values import Images, Rewriter, Spec
+
+from toys import CheckpointsInMemory, KilledError, coloured_squares
 
 HIDERS = list(contracts.names("hiding"))
 TRAIN, VALIDATION, OTHERS = (coloured_squares(60).rows(torch.arange(*part)) for part in ((0, 36), (36, 45), (45, 60)))
