@@ -1,4 +1,4 @@
-"""Processor time of tests: the slowest are printed at the end, and the conformance of a method or learner has a budget.
+"""Processor time of tests: the slowest are printed at the end, and the conformance of what is added has a budget.
 
 A budget is in units of a fixed computation that is timed in the same process: one unit takes about a second on a
 laptop-class core. What exceeds it is printed and fails nothing: beside other work processor time varies twofold, and no
@@ -21,8 +21,9 @@ import torch
 
 LISTED = Path(__file__).with_name("slow.txt")
 SLOW_FROM = 2.0  # seconds
-BUDGET = 10.0  # units for all conformance tests of one method or learner
-CONFORMANCE = {f"tests/conformance/test_{kind}.py::": kind for kind in ("methods", "learners")}
+BUDGET = 10.0  # units for all conformance tests of one method, learner or hider
+SUITES = {"methods": "methods", "learners": "learners", "hiders": "hiding"}  # and the kinds that they are about
+CONFORMANCE = {f"tests/conformance/test_{suite}.py::": kind for suite, kind in SUITES.items()}
 BESIDE_THE_BUDGET = (  # they take long by what they are
     "test_it_takes_colour_images",
     "test_record_and_replay_on_every_neighbour",
@@ -95,7 +96,7 @@ def _times(terminal: Any) -> dict[str, tuple[float, float | None]]:
 
 
 def conformance(times: dict[str, tuple[float, float | None]], suite: str, names: list[str]) -> dict[str, float]:
-    """Units that the conformance of each method or learner took, in its suite."""
+    """Units that the conformance of each method, learner or hider took, in its suite."""
     spent = dict.fromkeys(names, 0.0)
     for nodeid, (seconds, unit) in times.items():
         if nodeid.startswith(suite) and unit and not any(name in nodeid for name in BESIDE_THE_BUDGET):

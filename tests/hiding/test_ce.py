@@ -7,11 +7,12 @@ import sys
 
 import pytest
 import torch
-from toys import CheckpointsInMemory, coloured_squares
 
 from sfumato.errors import UsageError
 from sfumato.hiding.ce import CE
 from sfumato.values import Rewriter
+
+from toys import CheckpointsInMemory, coloured_squares
 
 IMAGES = coloured_squares()
 QUICK = {"steps": 4, "batch": 8, "width": 8, "updates": 3}

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 import torch
-from toys import CheckpointsInMemory, coloured_squares
 
 from sfumato.errors import UsageError
 from sfumato.hiding.ce import CE
 from sfumato.hiding.ce_mask import CEMask
+
+from toys import CheckpointsInMemory, coloured_squares
 
 IMAGES = coloured_squares()
 QUICK = {"steps": 4, "batch": 16, "width": 8, "updates": 30, "epochs": 1}

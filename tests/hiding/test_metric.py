@@ -6,10 +6,11 @@ import math
 
 import pytest
 import torch
-from toys import CheckpointsInMemory, coloured_squares
 
 from sfumato.errors import UsageError
 from sfumato.hiding.metric import Metric, triplet_loss, triplets
+
+from toys import CheckpointsInMemory, coloured_squares
 
 LABELS = torch.tensor([0, 0, 1, 1, 2, 1])
 

@@ -39,6 +39,14 @@ def test_so_many_channels_get_less_than_half(channels: int, ratio: float) -> Non
     assert ((mask < 0.5).sum(dim=1) == expected).all()
 
 
+def test_its_weights_come_from_the_draw_alone() -> None:
+    before = torch.get_rng_state()
+    made = [ChannelFilter(8, draw=torch.Generator().manual_seed(seed)).scores.weight for seed in (0, 0, 1)]
+    assert torch.equal(before, torch.get_rng_state())
+    assert torch.equal(made[0], made[1])
+    assert not torch.equal(made[0], made[2])
+
+
 def test_each_image_has_its_own_mask_whatever_is_beside_it() -> None:
     features = torch.randn(6, 16, 2, 2, generator=torch.Generator().manual_seed(1))
     made = ChannelFilter(16, draw=torch.Generator().manual_seed(0))

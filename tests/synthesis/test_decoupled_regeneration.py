@@ -6,12 +6,13 @@ from dataclasses import replace
 
 import pytest
 import torch
-from toys import CheckpointsInMemory, coloured_squares
 
 from sfumato.errors import DataError, SfumatoError, UsageError
 from sfumato.synthesis.attribute_head import AttributeHead
 from sfumato.synthesis.decoupled_regeneration import DecoupledRegeneration
 from sfumato.values import Images, Rewriter, Spec
+
+from toys import CheckpointsInMemory, coloured_squares
 
 IMAGES = coloured_squares()
 QUICK = DecoupledRegeneration(steps=4, epochs=1, batch=16, width=8, updates=3)
@@ -75,17 +76,17 @@ def test_settings_out_of_range_are_refused(settings: dict[str, float]) -> None:
         replace(QUICK, **settings)  # type: ignore[arg-type]
 
 
-def test_large_and_few_images_train_the_model_for_less() -> None:
-    def updates(count: int, side: int) -> int:
-        return DecoupledRegeneration.for_task(Spec(count, 3, side, side, ("a", "b"))).updates
-
-    assert updates(10_000, 64) > updates(1_000, 64) > 0
-    assert updates(10_000, 64) > updates(10_000, 128) > 0
+def test_few_images_train_the_model_for_less() -> None:
+    many, few = (DecoupledRegeneration.for_task(Spec(count, 3, 64, 64, ("a", "b"))) for count in (10_000, 1_000))
+    assert many.updates > few.updates > 0
 
 
 def test_time_grows_with_what_is_done() -> None:
     spec = Spec(1000, 3, 64, 64, ("a", "b"))
-    longer = (replace(QUICK, updates=900), replace(QUICK, epochs=40), replace(QUICK, steps=90), replace(QUICK, width=16))
+    longer = (
+        replace(QUICK, updates=900),
+        replace(QUICK, epochs=40),
+        replace(QUICK, steps=90),
+        replace(QUICK, width=16),
+    )
     assert all(each.seconds(spec) > QUICK.seconds(spec) for each in longer)
-
-

@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import pytest
 import torch
-from toys import CheckpointsInMemory, KilledError, coloured_squares
 from torch import Tensor, nn
 
 from sfumato.networks.filter_generating import ChannelFilter
@@ -17,6 +16,8 @@ from sfumato.synthesis.attribute_head import AttributeHead
 from sfumato.synthesis.decoupling import Adaptation, Objective, decouple
 from sfumato.synthesis.denoiser import Denoiser
 from sfumato.values import Images
+
+from toys import CheckpointsInMemory, KilledError, coloured_squares
 
 SETTINGS = Adaptation(rank=2, epochs=2, batch=16, rate=1e-3, weight=0.1, seed=0)
 TRAIN = coloured_squares(48)

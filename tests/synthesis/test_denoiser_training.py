@@ -6,12 +6,13 @@ from dataclasses import replace
 
 import pytest
 import torch
-from toys import CheckpointsInMemory, KilledError, coloured_squares
 
 from sfumato.synthesis import denoiser_training
 from sfumato.synthesis.denoiser import Denoiser
 from sfumato.synthesis.denoiser_training import DenoiserTraining, train_denoiser
 from sfumato.synthesis.regeneration import regenerate
+
+from toys import CheckpointsInMemory, KilledError, coloured_squares
 
 FEW = DenoiserTraining(width=8, steps=5, batch=8)
 PIXELS = coloured_squares().pixels

@@ -25,7 +25,7 @@ class ChannelFilter(nn.Module):
         self.temperature = temperature
         # 0.29 * 100 is a little below 29 in binary; ratio 1 would leave nothing to compare with
         self.masked = min(channels - 1, math.floor(ratio * channels + 1e-9))
-        self.scores = nn.Linear(channels, channels)
+        self.scores = nn.Linear(channels, channels, device="meta").to_empty(device="cpu")  # draws nothing of its own
         with torch.no_grad():
             self.scores.weight.copy_(torch.randn(channels, channels, generator=draw) / math.sqrt(channels))
             self.scores.bias.zero_()

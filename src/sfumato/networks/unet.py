@@ -1,7 +1,8 @@
-"""A small U-Net (Ronneberger et al. 2015; Ho et al. 2020) for latents on a grid: what a diffusion model predicts with."""
+"""A small U-Net (Ronneberger et al. 2015; Ho et al. 2020) for latents on a grid: a diffusion model's network."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import cast
 
@@ -46,14 +47,14 @@ class UNet(nn.Module):
         self.stem = nn.Conv2d(channels, width, 3, padding=1)
         self.down = nn.ModuleList(self._level(out, out, blocks, lowest=out == lowest) for out in widths)
         self.shrink = nn.ModuleList(
-            nn.Conv2d(fine, coarse, 3, stride=2, padding=1) for fine, coarse in zip(widths, widths[1:], strict=False)
+            nn.Conv2d(fine, coarse, 3, stride=2, padding=1) for fine, coarse in itertools.pairwise(widths)
         )
         self.middle_in = ResidualBlock(lowest, lowest, self.time_width)
         self.middle_attention = GridAttention(lowest)
         self.middle_out = ResidualBlock(lowest, lowest, self.time_width)
         self.up = nn.ModuleList(self._level(2 * out, out, blocks, lowest=out == lowest) for out in reversed(widths))
         self.enlarge = nn.ModuleList(
-            Enlarge(coarse, fine) for fine, coarse in reversed(list(zip(widths, widths[1:], strict=False)))
+            Enlarge(coarse, fine) for fine, coarse in reversed(list(itertools.pairwise(widths)))
         )
         self.norm = nn.GroupNorm(GROUPS, width)
         self.last = nn.Conv2d(width, channels, 3, padding=1)

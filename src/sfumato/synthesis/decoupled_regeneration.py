@@ -13,7 +13,7 @@ from sfumato.errors import DataError, UsageError, expect_within
 from sfumato.networks.filter_generating import ChannelFilter
 from sfumato.synthesis.attribute_head import AttributeHead
 from sfumato.synthesis.decoupling import Adaptation, Objective, decouple, pooled_features
-from sfumato.synthesis.denoiser import expect_shape
+from sfumato.synthesis.denoiser import block_side, expect_shape
 from sfumato.synthesis.denoiser_training import DenoiserTraining, train_denoiser
 from sfumato.synthesis.regeneration import BATCH, Regenerator, regenerate
 from sfumato.values import Checkpoints, Images, Rewriter, Spec
@@ -65,9 +65,8 @@ class DecoupledRegeneration:
 
     @classmethod
     def for_task(cls, spec: Spec) -> Self:
-        # A model of few images learns them by heart, and one of large ones costs more per step.
-        area = max(1.0, spec.height * spec.width / 64**2)
-        return cls(updates=round(min(4000.0, max(200.0, 0.8 * spec.count)) / area))
+        # A model that sees few images more often learns them by heart.
+        return cls(updates=round(min(4000.0, max(200.0, 0.8 * spec.count))))
 
     @classmethod
     def paper(cls, weights: str) -> Self:
@@ -78,10 +77,11 @@ class DecoupledRegeneration:
         return cls(weights=weights, guidance=7.5, steps=50, epochs=15, batch=128, rate=cls.published_rate, weight=1.0)
 
     def seconds(self, spec: Spec) -> float:
-        """Measured with our own model on one core and halved; Stable Diffusion takes hours without a GPU."""
-        image = 3e-3 * (self.width / 64) ** 1.8 * spec.height * spec.width / 64**2  # one prediction
-        shown = 3 * self.updates * 32 + 3 * (self.epochs + 1) * spec.count
-        return 2 + image * (shown + int(self.strength * self.steps) * spec.count)
+        """Of our own model, from its time on one core; Stable Diffusion takes hours without a GPU."""
+        places = spec.height * spec.width / block_side(spec.height, spec.width) ** 2
+        prediction = 1.9e-3 * float((self.width / 64) ** 1.8) * places / 16**2
+        learnt_from = 3 * self.updates * DenoiserTraining.batch + 2.5 * (self.epochs + 1) * spec.count
+        return 2 + prediction * (learnt_from + int(self.strength * self.steps) * spec.count)
 
     def begun(self, train: Images, checkpoints: Checkpoints) -> tuple[Regenerator, int]:
         """The model before it is adapted, and how many features its middle block has."""
@@ -144,7 +144,7 @@ class DecoupledRegeneration:
         """The head's logits of images under a little noise, the same for each, so that it does not depend on others."""
         draw = torch.Generator().manual_seed(self.seed)
         step = math.floor(TOLD_AT * len(model.signal))
-        logits = []
+        logits: list[Tensor] = []
         with torch.no_grad():
             noise = torch.randn(model.encode(pixels[:1]).shape, generator=draw)
             for batch in torch.split(pixels, BATCH):

@@ -40,7 +40,7 @@ class Denoiser(nn.Module):
         super().__init__()
         expect_shape(shape)
         channels, height, breadth = shape
-        self._blocks = BlockCosines(4 if max(height, breadth) <= 4 * FEW_BLOCKS else 8)
+        self._blocks = BlockCosines(block_side(height, breadth))
         latents = channels * self._blocks.kept
         self.unet = UNet(latents, width=width)
         self.unet.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
@@ -96,6 +96,10 @@ class Denoiser(nn.Module):
     @property
     def adaptable(self) -> tuple[str, ...]:
         return self.unet.attention_projections
+
+
+def block_side(height: int, breadth: int) -> int:
+    return 4 if max(height, breadth) <= 4 * FEW_BLOCKS else 8
 
 
 def expect_shape(shape: tuple[int, int, int]) -> None:

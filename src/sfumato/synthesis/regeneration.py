@@ -72,6 +72,8 @@ def regenerate(
         raise UsageError(f"Expected strength from 0 to 1, got {strength:g}.", fix="give a value in this range")
     if steps < 1:
         raise UsageError(f"Expected steps of 1 or more, got {steps}.", fix="give a value in this range")
+    if not len(pixels):
+        return pixels.clone()
     made = []
     batches = list(torch.split(pixels, BATCH))
     for batch in track(batches, what="re-generating images, batches", total=len(batches)):
@@ -84,7 +86,7 @@ def regenerate(
                 latents = noise if strength == 1 else noised(model, latents, first, noise)
                 latents = _denoised(model, latents, taken, guidance, through)
             made.append(model.decode(latents))
-    return torch.cat(made) if made else pixels.clone()
+    return torch.cat(made)
 
 
 def _steps_taken(length: int, strength: float, steps: int) -> list[int]:
