@@ -10,9 +10,10 @@ import pytest
 from pydantic import ValidationError
 
 from release.hidden_making import WEIGHTS, make_faces, make_facts
-from sfumato.errors import VerificationFailed
-from sfumato.release import HiddenFacts, HidingMethod
+from sfumato.errors import UsageError, VerificationFailed
+from sfumato.release import HiddenFacts, checked_facts
 from sfumato.release.hidden_facts import parse_hidden_facts
+from wording import only_says_there_is_no_epsilon
 
 
 def test_round_trip_in_one_canonical_form() -> None:
@@ -37,8 +38,8 @@ def test_facts_without_labels_are_facts() -> None:
     assert parse_hidden_facts(facts.to_json().encode()) == facts
 
 
-def _method(**changes: Any) -> HidingMethod:
-    return HidingMethod(**{"name": "ce", "package_version": "0.1.0", "hyperparameters": {}, **changes})
+def _method(**changes: Any) -> dict[str, Any]:
+    return {"name": "ce", "package_version": "0.1.0", "hyperparameters": {}, **changes}
 
 
 REFUSED: dict[str, tuple[Callable[[], dict[str, Any]], str]] = {
@@ -72,8 +73,13 @@ REFUSED: dict[str, tuple[Callable[[], dict[str, Any]], str]] = {
 @pytest.mark.parametrize("name", REFUSED)
 def test_refused(name: str) -> None:
     change, words = REFUSED[name]
+    values = {**make_facts(make_faces()).model_dump(), **change()}
     with pytest.raises(ValidationError, match=words):
-        HiddenFacts(**{**make_facts(make_faces()).model_dump(), **change()})
+        HiddenFacts(**values)
+    with pytest.raises(UsageError, match=words) as refused:
+        checked_facts(**values)
+    assert len(refused.value.message().splitlines()) == 2
+    assert only_says_there_is_no_epsilon(refused.value.message())
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
         read_model_certificate,
     )
     from sfumato.release.hidden import HiddenRelease, read_hidden, write_hidden
-    from sfumato.release.hidden_facts import HiddenFacts, HidingMethod, ImageFacts
+    from sfumato.release.hidden_facts import HiddenFacts, HidingMethod, ImageFacts, checked_facts
     from sfumato.release.model import model_facts, read_model, write_model
     from sfumato.release.read import read_release
     from sfumato.release.verdict import Check, Verdict
@@ -48,6 +48,7 @@ __all__ = [
     "Samples",
     "TensorFacts",
     "Verdict",
+    "checked_facts",
     "model_facts",
     "read_certificate",
     "read_hidden",
@@ -66,6 +67,7 @@ _HOMES = {
     "HiddenRelease": "hidden",
     "HidingMethod": "hidden_facts",
     "ImageFacts": "hidden_facts",
+    "checked_facts": "hidden_facts",
     "read_hidden": "hidden",
     "write_hidden": "hidden",
     "model_facts": "model",

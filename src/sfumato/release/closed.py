@@ -62,7 +62,7 @@ def parse_closed(text: bytes, schema: Callable[[object], type[Schema]], *, named
     try:
         return wanted.model_validate_json(text, strict=True)
     except ValidationError as error:
-        raise refused(_first_problem(error, named), where) from None
+        raise refused(f"Expected {named}'s schema; {first_problem(error)}.", where) from None
 
 
 def refused(what: str, where: object) -> VerificationFailed:
@@ -84,8 +84,9 @@ def _no_constant(name: str) -> float:
     raise ValueError(f"{name} is not a JSON number")
 
 
-def _first_problem(error: ValidationError, named: str) -> str:
+def first_problem(error: ValidationError) -> str:
+    """Where a value does not fit its schema, and how, as the rest of a sentence."""
     problems = error.errors(include_url=False, include_context=False, include_input=False)
     place = ".".join(str(part)[:100] for part in problems[0]["loc"]) or "the whole"
     more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
-    return f"Expected {named}'s schema; at {printable(place)}: {printable(problems[0]['msg'])}{more}."
+    return f"at {printable(place)}: {printable(problems[0]['msg'])}{more}"

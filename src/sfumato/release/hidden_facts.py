@@ -8,12 +8,22 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, ClassVar, Final, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, ValidationError, model_validator
 
-from sfumato.errors import printable
+from sfumato.errors import UsageError, printable
 from sfumato.release import layout
 from sfumato.release.certificate import PUBLIC_NETWORK
-from sfumato.release.closed import Closed, Name, Positive, Scalar, Side, Text, parse_closed, read_closed_file
+from sfumato.release.closed import (
+    Closed,
+    Name,
+    Positive,
+    Scalar,
+    Side,
+    Text,
+    first_problem,
+    parse_closed,
+    read_closed_file,
+)
 from sfumato.release.statements import NO_EPSILON
 from sfumato.release.subset import Subset
 from sfumato.values import ReleaseKind
@@ -91,6 +101,17 @@ class HiddenFacts(Closed):
         labels = {name: self.labels[name] for name in sorted(self.labels)}
         shape = (size.channels, size.height, size.width)
         return Subset(layout.DATA, size.count, shape, labels, stated_in=layout.HIDDEN)
+
+
+def checked_facts(**values: object) -> HiddenFacts:
+    """Facts as a user's data and settings give them; what cannot be stated is refused before any work."""
+    try:
+        return HiddenFacts.model_validate(values)
+    except ValidationError as error:
+        raise UsageError(
+            f"Expected names and numbers that a release may state; {first_problem(error)}.",
+            fix="rename the attribute, label, class or setting, or leave it out",
+        ) from None
 
 
 def parse_hidden_facts(text: bytes, *, where: object = layout.HIDDEN) -> HiddenFacts:
