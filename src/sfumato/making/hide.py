@@ -18,7 +18,7 @@ from sfumato.making.charged_run import refuse_bad_target
 from sfumato.making.parts import split_parts
 from sfumato.making.settings import with_settings
 from sfumato.progress import track
-from sfumato.release import HiddenFacts, write_hidden
+from sfumato.release import HiddenFacts, checked_facts, write_hidden
 from sfumato.values import Attributed, Images, Rewriter, Spec
 
 if TYPE_CHECKING:
@@ -95,6 +95,7 @@ def hide_attribute(job: HidingJob, out: Path | str) -> Path:
     read = _read(job, job.data, _kept(job))
     learnt_from = _learnt_from(job, read)
     plan = _planned(job, read, learnt_from)
+    facts = _facts(job, plan, read)
     with Lab.beside(out) as lab:
         lab.remember(_identity(job, read, learnt_from, plan.hider))
         train, validation = (_joined(learnt_from, part) for part in ("tr", "v"))
@@ -106,8 +107,7 @@ def hide_attribute(job: HidingJob, out: Path | str) -> Path:
             job.attribute, (job.attribute, *plan.keep), job.person, read.parts, sources, told, fingerprint(read.images)
         ).write(lab)
         labels = {name: read.images.attributes[name][sources] for name in plan.keep}
-        kept = Attributed(pixels, labels, {name: read.images.classes[name] for name in plan.keep})
-        return write_hidden(out, kept, _facts(job, plan, kept))
+        return write_hidden(out, Attributed(pixels, labels, facts.labels), facts)
 
 
 def _kept(job: HidingJob) -> tuple[str, ...]:
@@ -239,19 +239,18 @@ def _identity(job: HidingJob, read: _Data, learnt_from: tuple[_Data, ...], hider
     }
 
 
-def _facts(job: HidingJob, plan: HidingPlan, released: Attributed) -> HiddenFacts:
-    channels, height, width = released.pixels.shape[1:]
-    return HiddenFacts.model_validate(
-        {
-            "hidden": job.attribute,
-            "values": plan.spec.classes,
-            "method": {
-                "name": job.method,
-                "package_version": version("sfumato"),
-                "hyperparameters": asdict(plan.hider),  # type: ignore[call-overload]
-            },
-            "weights": plan.hider.public_weights(),
-            "images": {"count": len(released), "channels": channels, "height": height, "width": width},
-            "labels": dict(released.classes),
-        }
+def _facts(job: HidingJob, plan: HidingPlan, read: _Data) -> HiddenFacts:
+    """What the release says of itself; refused here, before any work, where it cannot be stated."""
+    spec = plan.spec
+    return checked_facts(
+        hidden=job.attribute,
+        values=spec.classes,
+        method={
+            "name": job.method,
+            "package_version": version("sfumato"),
+            "hyperparameters": asdict(plan.hider),  # type: ignore[call-overload]
+        },
+        weights=plan.hider.public_weights(),
+        images={"count": plan.released, "channels": spec.channels, "height": spec.height, "width": spec.width},
+        labels={name: read.images.classes[name] for name in plan.keep},
     )
