@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import socket
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,11 @@ import torch
 from torch import Tensor, nn
 
 from sfumato.errors import DataError, EnvironmentProblem, SfumatoError, UsageError
-from sfumato.synthesis.stable_diffusion import StableDiffusion
+from sfumato.hiding.ce import CE
+from sfumato.hiding.ce_mask import CEMask
+from sfumato.hiding.metric import Metric
+from sfumato.synthesis.stable_diffusion import StableDiffusion, named_weights
+from sfumato.values import Images
 
 NEEDED = "needs the packages of the extra `diffusion`"
 WORDS = ["a", "face", "of", "photo"]
@@ -427,3 +433,40 @@ def test_a_missing_package_is_named_with_the_extra(monkeypatch: pytest.MonkeyPat
     monkeypatch.setitem(sys.modules, "diffusers", None)
     with pytest.raises(EnvironmentProblem, match=r"no diffusers[\s\S]*sfumato\[diffusion\]"):
         StableDiffusion(tmp_path)
+
+
+class Kept(dict[str, dict[str, Tensor]]):
+    """Checkpoints in memory."""
+
+    def restore(self, name: str) -> dict[str, Tensor] | None:
+        return self.get(name)
+
+    def keep(self, name: str, state: dict[str, Tensor]) -> None:
+        self[name] = {key: value.clone() for key, value in state.items()}
+
+
+@pytest.mark.parametrize("method", [CE, CEMask, Metric])
+def test_a_published_method_adapts_it_and_re_generates_images(method: type[Any], saved: Path) -> None:
+    """As the paper has it, but for few steps; of grey images of an odd size, which are enlarged."""
+    pixels, labels = faces(8, (1, 20, 28)), torch.arange(8) % 2
+    images = Images(pixels, labels, ("a", "b"))
+    hider = replace(method.paper(str(saved)), epochs=1, steps=4, batch=4)
+    rewriter = hider.fit(images, images, checkpoints=Kept())
+    made = rewriter.rewrite(images, torch.Generator().manual_seed(0))
+    assert made.shape == pixels.shape
+    assert made.dtype == torch.uint8
+    assert not made.equal(pixels)
+    assert made.equal(rewriter.rewrite(images, torch.Generator().manual_seed(0)))
+
+
+def test_a_release_names_the_weights_by_what_is_in_them(saved: Path, copy: Path) -> None:
+    named = named_weights(saved)
+    assert re.fullmatch("tiny, SHA-256 [0-9a-f]{64}", named)
+    assert named_weights(copy).split(", ")[1] == named.split(", ")[1]
+    assert CE(weights=str(saved)).public_weights() == named
+    assert CE().public_weights() is None
+    weights = next((copy / "unet").glob("*.safetensors"))
+    content = bytearray(weights.read_bytes())
+    content[-1] ^= 1
+    weights.write_bytes(bytes(content))
+    assert named_weights(copy).split(", ")[1] != named.split(", ")[1]

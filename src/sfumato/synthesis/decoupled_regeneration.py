@@ -76,6 +76,13 @@ class DecoupledRegeneration:
         """
         return cls(weights=weights, guidance=7.5, steps=50, epochs=15, batch=128, rate=cls.published_rate, weight=1.0)
 
+    def public_weights(self) -> str | None:
+        if not self.weights:
+            return None
+        from sfumato.synthesis.stable_diffusion import named_weights
+
+        return named_weights(self.weights)
+
     def seconds(self, spec: Spec) -> float:
         """Of our own model, from its time on one core; Stable Diffusion takes hours without a GPU."""
         places = spec.height * spec.width / block_side(spec.height, spec.width) ** 2
@@ -131,12 +138,13 @@ class DecoupledRegeneration:
         return Rewriter(rewrite, lambda pixels: self._told(model, objective, pixels, mask))
 
     def _model(self, pixels: Tensor, checkpoints: Checkpoints) -> Regenerator:
+        _, channels, height, breadth = pixels.shape
+        shape = (channels, height, breadth)
         if self.weights:
             from sfumato.synthesis.stable_diffusion import StableDiffusion  # its libraries take seconds to import
 
-            return StableDiffusion(self.weights)
-        _, channels, height, breadth = pixels.shape
-        expect_shape((channels, height, breadth))
+            return StableDiffusion(self.weights, shape=shape)
+        expect_shape(shape)
         settings = DenoiserTraining(width=self.width, steps=self.updates, seed=self.seed)
         return train_denoiser(pixels, settings, checkpoints)
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import re
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -103,6 +105,19 @@ class StableDiffusion:
                 f"Expected images of 3 channels whose sides are multiples of {self._factor}, got {got}.",
                 fix="name the shape of the images, and they are enlarged",
             )
+
+
+def named_weights(folder: Path | str) -> str:
+    """The folder's name and a checksum of its weights, as a release names what it used."""
+    folder = Path(folder)
+    _expect_pipeline(folder)
+    seen = hashlib.sha256()
+    for part in NETWORKS:
+        for file in sorted((folder / part).glob("*.safetensors")):
+            with file.open("rb") as stream:
+                seen.update(hashlib.file_digest(stream, "sha256").digest())
+    name = re.sub(r"[^A-Za-z0-9._-]+", "-", folder.resolve().name)[:100]
+    return f"{name}, SHA-256 {seen.hexdigest()}"
 
 
 def _expect_pipeline(folder: Path) -> None:
