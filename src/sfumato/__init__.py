@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from sfumato.experiments.status import store_status
     from sfumato.judging.attack import attack_release
     from sfumato.judging.evaluate import evaluate_release
+    from sfumato.judging.leak import Leak, measure_leak
     from sfumato.judging.predict import predict_images
     from sfumato.judging.selection import select_classifier
     from sfumato.judging.student import train_student
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from sfumato.release import verify as verify_release
     from sfumato.report.confined import write_public_page
     from sfumato.report.evaluation import write_page
+    from sfumato.report.leak_page import write_leak_page
     from sfumato.report.site import write_site
     from sfumato.values import Images, Reference, Release, Score, Spec
 
@@ -40,6 +42,7 @@ __all__ = [
     "Experiment",
     "Images",
     "Job",
+    "Leak",
     "Metric",
     "Plan",
     "Reading",
@@ -59,6 +62,7 @@ __all__ = [
     "doctor",
     "evaluate_release",
     "make_release",
+    "measure_leak",
     "plan_release",
     "plan_training",
     "predict_images",
@@ -72,6 +76,7 @@ __all__ = [
     "train_model",
     "train_student",
     "verify_release",
+    "write_leak_page",
     "write_page",
     "write_public_page",
     "write_site",
@@ -84,6 +89,7 @@ _HOMES = {
     "Experiment": "experiments.experiment",
     "Images": "values",
     "Job": "making.release",
+    "Leak": "judging.leak",
     "Metric": "contracts",
     "Plan": "making.release",
     "Reading": "contracts",
@@ -103,6 +109,7 @@ _HOMES = {
     "doctor": "auditing.doctor:examine",
     "evaluate_release": "judging.evaluate",
     "make_release": "making.release",
+    "measure_leak": "judging.leak",
     "plan_release": "making.release",
     "plan_training": "making.model",
     "predict_images": "judging.predict",
@@ -116,6 +123,7 @@ _HOMES = {
     "train_model": "making.model",
     "train_student": "judging.student",
     "verify_release": "release:verify",
+    "write_leak_page": "report.leak_page",
     "write_page": "report.evaluation",
     "write_public_page": "report.confined",
     "write_site": "report.site",
