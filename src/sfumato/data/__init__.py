@@ -6,20 +6,32 @@ from pathlib import Path
 
 import numpy as np
 
-from sfumato.contracts import Dataset, Reading, find, names
+from sfumato.contracts import Reading
+from sfumato.data._attributes import attributes_of, load_attributed
 from sfumato.data._download import Download, cache, fetch
-from sfumato.data._layout import TAR
 from sfumato.data._reader import Reader
 from sfumato.data._unlabelled import ImageArray, ImageFiles, Unlabelled
-from sfumato.errors import DataError, SfumatoError, UsageError, printable
+from sfumato.data._which import reader_of
+from sfumato.errors import SfumatoError
 from sfumato.values import Images, Source
 
-__all__ = ["Download", "Unlabelled", "cache", "fetch", "has_split", "load", "open_source", "open_unlabelled"]
+__all__ = [
+    "Download",
+    "Unlabelled",
+    "attributes_of",
+    "cache",
+    "fetch",
+    "has_split",
+    "load",
+    "load_attributed",
+    "open_source",
+    "open_unlabelled",
+]
 
 
 def open_source(where: str | Path, reading: Reading = Reading()) -> Source:  # noqa: B008 - frozen, so shared safely
     """The data set at a path or of a name; reads headers, but no pixels yet."""
-    return _reader(str(where))(str(where), reading)
+    return reader_of(str(where))(str(where), reading)
 
 
 def open_unlabelled(where: str | Path, reading: Reading = Reading()) -> Unlabelled:  # noqa: B008 - frozen
@@ -58,7 +70,7 @@ def load(where: str | Path, reading: Reading = Reading()) -> Images:  # noqa: B0
 
 def has_split(where: str | Path, split: str) -> bool:
     """Whether a data set has that split."""
-    reader = _reader(str(where))
+    reader = reader_of(str(where))
     if issubclass(reader, Reader):
         return split in reader.splits(str(where))
     try:  # a third-party reader may not list its splits, so it is opened
@@ -66,30 +78,3 @@ def has_split(where: str | Path, split: str) -> bool:
     except SfumatoError:
         return False
     return True
-
-
-def _reader(where: str) -> type[Dataset]:
-    """The one reader for that path or name."""
-    found = {name: reader for name in names("data") if (reader := find("data", name)).recognises(where)}
-    if len(found) == 1:
-        return next(iter(found.values()))
-    if found:
-        raise UsageError(
-            f"Expected one meaning of '{printable(where)}', got {len(found)}: {' and '.join(found)}.",
-            fix=f"write ./{printable(where)} for the folder, or call the data set from elsewhere",
-        )
-    if where.casefold().endswith(TAR):
-        raise DataError(
-            "Expected a folder or a zip archive, got a tar archive.", where=where, fix="unpack it, and name the folder"
-        )
-    accepted = (
-        "a folder of class folders, a folder or .zip of images with a CSV, an .npz, a folder of idx files, "
-        f"a .parquet or a folder of them, or a name ({', '.join(_by_name())})"
-    )
-    there = "\0" not in where and (Path(where).exists() or Path(where).is_symlink())
-    kind, got = (DataError, "something else") if there else (UsageError, "a path where nothing is")
-    raise kind(f"Expected {accepted}; got {got}.", where=where, fix="check the path, or run `sfumato list datasets`")
-
-
-def _by_name() -> list[str]:
-    return [name for name in names("data") if find("data", name).recognises(name)]

@@ -41,6 +41,14 @@ def cache() -> Path:
     return Path("~/.cache/sfumato").expanduser()
 
 
+def put_there(name: str, *, called: str, fix: str) -> Path:
+    """The folder of that name in the cache, for data that users get themselves because its terms must be agreed to."""
+    folder = cache() / name
+    if not folder.is_dir():
+        raise DataError(f"Expected {called} in the cache folder, got no such folder.", where=folder, fix=fix)
+    return folder
+
+
 def fetch(download: Download, folder: Path, *, beside: Sequence[str] = ()) -> Path:
     """The file, in that folder; what has the wrong checksum or stops half-way leaves nothing behind."""
     target = folder / download.name

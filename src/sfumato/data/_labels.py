@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -50,7 +50,17 @@ def from_words(words: Iterable[str | None], wanted: tuple[str, ...] | None, *, w
     distinct = {word for word in words if word is not None}
     if len(distinct) > MOST_CLASSES:
         check_classes(list(distinct), where=where)
-    return check_classes(sorted(distinct, key=_by_value if _whole(distinct) else str), where=where)
+    return check_classes(in_order(distinct), where=where)
+
+
+def in_order(words: Collection[str]) -> tuple[str, ...]:
+    """Sorted, whole numbers by value."""
+    return tuple(sorted(words, key=_by_value if whole(words) else str))
+
+
+def whole(words: Iterable[str]) -> bool:
+    """Whether all of them are whole numbers."""
+    return all(word.removeprefix("-").isdecimal() and len(word) < 20 for word in words)
 
 
 def from_numbers(
@@ -95,10 +105,6 @@ def number_numbers(
     place = number_words(names, classes)
     inside = (numbers >= 0) & (numbers < len(names))
     return np.where(inside, place[np.where(inside, numbers, 0)], ABSENT).astype(np.int64)
-
-
-def _whole(words: set[str]) -> bool:
-    return all(word.removeprefix("-").isdecimal() and len(word) < 20 for word in words)
 
 
 def _by_value(word: str) -> tuple[int, str]:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import re
 import zipfile
 from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
 from typing import Literal
 
-Layout = Literal["folder", "table", "npz", "idx", "parquet", "celeba"]
+Layout = Literal["folder", "table", "npz", "idx", "parquet", "celeba", "fairface", "utkface"]
 
 _CELEBA = {"list_attr_celeba.txt", "list_eval_partition.txt"}
+_FAIRFACE = {"fairface_label_train.csv", "fairface_label_val.csv"}
+_UTKFACE = re.compile(r"[0-9]{1,3}_[01]_[0-4]_[0-9]{8,}\.jpg(\.chip\.jpg)?")
 TAR = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".tar.zst")
 
 
@@ -39,8 +42,12 @@ def _of_folder(path: Path) -> Layout:
         return "idx"
     if any(name.endswith(".parquet") for name in [*below, *_names(path / "data")]):
         return "parquet"
+    if _FAIRFACE & set(below):
+        return "fairface"
     if any(name.endswith(".csv") for name in below):
         return "table"
+    if 2 * sum(_UTKFACE.fullmatch(name) is not None for name in below) > len(below):  # some of its names are broken
+        return "utkface"
     return "folder"
 
 

@@ -44,6 +44,23 @@ class Reader(Dataset):
     def chunks(self) -> Iterator[tuple[NDArray[np.uint8], NDArray[np.int64]]]: ...
 
 
+class HasAttributes(Reader):
+    """A reader of records that have attributes, such as the age and gender of a face; `Reading.label` chooses one."""
+
+    @classmethod
+    @abstractmethod
+    def attributes(cls, where: str) -> tuple[str, ...]:
+        """Their names, without a look at the images."""
+
+    @abstractmethod
+    def attribute(self, name: str) -> tuple[tuple[str, ...], NDArray[np.int64]]:
+        """The values of one of them, and each record's place among them, ABSENT where it has none."""
+
+    def called(self, number: int) -> str:
+        """What to call a record in an error."""
+        return f"record {number}"
+
+
 def check_reading(reading: Reading) -> None:
     """Refuse a size that no image can have."""
     if reading.size is not None and not 1 <= reading.size <= LARGEST_SIZE:

@@ -128,6 +128,10 @@ class TreeRecords(ImageRecords):
         for name in self._names:
             yield name, lambda name=name: self._open(name)  # type: ignore[misc]
 
+    def called(self, number: int) -> str:
+        """The file of a record."""
+        return self._names[number]
+
     def _open(self, name: str) -> BinaryIO:
         if name in self._reasons:
             raise Unreadable(self._reasons[name])

@@ -21,7 +21,8 @@ from sfumato.values import Source, Spec
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-_FILES = ("folder", "table", "celeba")  # layouts of image files; their labels are in other files, or in folders' names
+# layouts of image files; their labels are in other files, or in the names of folders or files
+_FILES = ("folder", "table", "celeba", "fairface", "utkface")
 
 
 class ImageFiles(TreeRecords):

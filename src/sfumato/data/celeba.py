@@ -5,18 +5,21 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 import numpy as np
 
 from sfumato.contracts import Reading
 from sfumato.data._decode import Unreadable
-from sfumato.data._download import cache
+from sfumato.data._download import put_there
 from sfumato.data._labels import check_classes, number_words
-from sfumato.data._reader import check_split
+from sfumato.data._reader import HasAttributes, check_split
 from sfumato.data._records import TreeRecords
 from sfumato.data._tree import DiskTree
 from sfumato.errors import DataError, UsageError, printable
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 NAME = "celeba"
 TARGET = "Smiling"
@@ -28,7 +31,7 @@ _LARGEST_LIST = 256 * 2**20  # bytes
 Lines = list[tuple[int, list[str]]]  # a line's number and its cells
 
 
-class Celeba(TreeRecords):
+class Celeba(TreeRecords, HasAttributes):
     """Faces with forty attributes; the label is one of them, `Smiling` unless another is named.
 
     The classes of an attribute are `not Smiling` and `Smiling`. A protected attribute is read as every label is, so
@@ -46,6 +49,12 @@ class Celeba(TreeRecords):
     def splits(cls, where: str) -> tuple[str, ...]:
         return tuple(_PARTS)
 
+    @classmethod
+    def attributes(cls, where: str) -> tuple[str, ...]:
+        root = _root(where)
+        place = _place(root, ATTRIBUTES, "Anno")
+        return tuple(_header(_lines(DiskTree(root), place), root / place)[1])
+
     def __init__(self, where: str, reading: Reading) -> None:
         check_split(reading.split, self.splits(where), where=where)
         root = _root(where)
@@ -56,7 +65,8 @@ class Celeba(TreeRecords):
         has = _values(_lines(self._tree, attributes), label, place=root / attributes)
         parts = _parts(_lines(self._tree, partition), place=root / partition)
         _check_same_images(set(has), set(parts), root)
-        mine = [name for name, part in parts.items() if part == _PARTS[reading.split]]
+        self._list = attributes
+        self._mine = mine = [name for name, part in parts.items() if part == _PARTS[reading.split]]
         if not mine:
             raise DataError(
                 f"Expected images of part {_PARTS[reading.split]} ({reading.split}), got none.",
@@ -68,6 +78,10 @@ class Celeba(TreeRecords):
         self._names = [f"{images}/{name}" for name in mine]
         labels = number_words(names, classes)[np.array([has[name] for name in mine], dtype=np.int64)]
         self._settle(str(root), reading, name=NAME, classes=classes, labels=labels)
+
+    def attribute(self, name: str) -> tuple[tuple[str, ...], NDArray[np.int64]]:
+        has = _values(_lines(self._tree, self._list), name, place=Path(self._tree.where) / self._list)
+        return (f"not {name}", name), np.array([has[image] for image in self._mine], dtype=np.int64)
 
 
 def published(where: str) -> bool:
@@ -84,14 +98,8 @@ def published(where: str) -> bool:
 def _root(where: str) -> Path:
     if where != NAME or published(where):
         return Path(where)
-    root = cache() / NAME
-    if not root.is_dir():
-        raise DataError(
-            "Expected CelebA in the cache folder, got no such folder.",
-            where=root,
-            fix=f"get {IMAGES}, {ATTRIBUTES} and {PARTITION} from {SITE} and put them there, or name your folder",
-        )
-    return root
+    fix = f"get {IMAGES}, {ATTRIBUTES} and {PARTITION} from {SITE} and put them there, or name your folder"
+    return put_there(NAME, called="CelebA", fix=fix)
 
 
 def _place(root: Path, name: str, below: str) -> str:
@@ -126,13 +134,7 @@ def _lines(tree: DiskTree, name: str) -> Lines:
 
 def _values(lines: Lines, label: str, *, place: Path) -> dict[str, bool]:
     """Each image in the list of attributes, and whether it has that attribute."""
-    if len(lines) < 2 or not re.fullmatch("[0-9]{1,9}", " ".join(lines[0][1])):
-        raise DataError(
-            "Expected the number of images in the first line and the attributes in the second, got other lines.",
-            where=place,
-            fix=f"get the list again from {SITE}",
-        )
-    count, names = int(lines[0][1][0]), lines[1][1]
+    count, names = _header(lines, place)
     column = 1 + _column(names, label, place)
     found: dict[str, bool] = {}
     for number, name, cells in _rows(lines[2:], cells=1 + len(names), place=place):
@@ -146,6 +148,17 @@ def _values(lines: Lines, label: str, *, place: Path) -> dict[str, bool]:
             fix="get the list again, or mend its first line",
         )
     return found
+
+
+def _header(lines: Lines, place: Path) -> tuple[int, list[str]]:
+    """The number of images and the names of the attributes."""
+    if len(lines) < 2 or not re.fullmatch("[0-9]{1,9}", " ".join(lines[0][1])):
+        raise DataError(
+            "Expected the number of images in the first line and the attributes in the second, got other lines.",
+            where=place,
+            fix=f"get the list again from {SITE}",
+        )
+    return int(lines[0][1][0]), lines[1][1]
 
 
 def _parts(lines: Lines, *, place: Path) -> dict[str, str]:

@@ -14,9 +14,9 @@ import numpy as np
 
 from sfumato.contracts import Reading
 from sfumato.data._decode import Unreadable
-from sfumato.data._labels import from_numbers, from_words, number_numbers, number_words
+from sfumato.data._labels import from_numbers, from_words, in_order, number_numbers, number_words
 from sfumato.data._layout import layout
-from sfumato.data._reader import check_split
+from sfumato.data._reader import HasAttributes, check_split
 from sfumato.data._records import ImageRecords, Opener
 from sfumato.errors import DataError, UsageError, printable
 
@@ -28,7 +28,7 @@ _BATCH = 64  # rows decoded at a time
 _SHARD = re.compile(r"^(?P<split>[a-z]+)[-._](?:(?P<number>\d{5})-of-(?P<total>\d{5}))?")
 
 
-class Parquet(ImageRecords):
+class Parquet(ImageRecords, HasAttributes):
     """A column `image` of bytes, or of bytes and path (the path is never followed), and a column `label`.
 
     Labels are numbers, named by the `huggingface` metadata where it is there, or words. A single file is `train`.
@@ -42,18 +42,18 @@ class Parquet(ImageRecords):
     def splits(cls, where: str) -> tuple[str, ...]:
         return tuple(_shards(Path(where)))
 
+    @classmethod
+    def attributes(cls, where: str) -> tuple[str, ...]:
+        return _labelling(next(iter(_shards(Path(where)).values()))[0])
+
     def __init__(self, where: str, reading: Reading) -> None:
         path = Path(where)
-        shards = _shards(path)
+        self._splits = shards = _shards(path)
         check_split(reading.split, tuple(shards), where=where)
         self._shards = shards[reading.split]
         self._image, label = _columns(self._shards[0], reading.label)
         names = _class_names(self._shards[0], label)
-        written = {split: [v for shard in files for v in _labels(shard, label)] for split, files in shards.items()}
-        own, every = (
-            written[reading.split],
-            [v for values in written.values() for v in values if v is not None],
-        )
+        own, every = self._written(label)
         self._unlabelled = {number for number, value in enumerate(own) if value is None}
         if all(isinstance(value, int) for value in every):
             classes = from_numbers(_whole(every, where), names, reading.classes, where=where) if own else ()
@@ -63,6 +63,22 @@ class Parquet(ImageRecords):
             classes = from_words(map(str, every), reading.classes or names, where=where)
             labels = number_words(words, classes)
         self._settle(where, reading, name=path.resolve().stem, classes=classes, labels=labels)
+
+    def attribute(self, name: str) -> tuple[tuple[str, ...], NDArray[np.int64]]:
+        own, every = self._written(name)
+        names = _class_names(self._shards[0], name)
+        if names is not None and all(isinstance(value, int) for value in every):
+            return names, number_numbers(_whole([-1 if v is None else v for v in own], self._where), names, names)
+        values = in_order({str(value) for value in every})
+        return values, number_words([None if value is None else str(value) for value in own], values)
+
+    def _written(self, label: str) -> tuple[list[int | str | None], list[int | str]]:
+        """The column of this split, and what is in that column in all splits together."""
+        written = [v for shard in self._shards for v in _labels(shard, label)]
+        others = [
+            v for files in self._splits.values() if files != self._shards for f in files for v in _labels(f, label)
+        ]
+        return written, [v for v in [*written, *others] if v is not None]
 
     def logits(self) -> NDArray[np.float32] | None:
         """A release's soft labels, (n, k), where it has them."""
@@ -151,6 +167,14 @@ def _columns(shard: Path, label: str | None) -> tuple[str, str]:
             fix="name the column with --label",
         )
     return str(image), wanted
+
+
+def _labelling(shard: Path) -> tuple[str, ...]:
+    """The columns that can hold labels."""
+    import pyarrow as pa
+
+    kinds = (pa.types.is_integer, pa.types.is_string, pa.types.is_large_string)
+    return tuple(field.name for field in _schema(shard) if any(kind(field.type) for kind in kinds))
 
 
 def _class_names(shard: Path, label: str) -> tuple[str, ...] | None:

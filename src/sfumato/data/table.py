@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
-import csv
-import io
-from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING
 
 from sfumato.contracts import Reading
 from sfumato.data._archive import ZipTree
-from sfumato.data._decode import Unreadable
-from sfumato.data._labels import from_words, number_words
+from sfumato.data._csv import read_csv
+from sfumato.data._labels import from_words, in_order, number_words
 from sfumato.data._layout import layout
-from sfumato.data._reader import check_split
+from sfumato.data._reader import HasAttributes, check_split
 from sfumato.data._records import TreeRecords
 from sfumato.data._tree import BESIDE_IMAGES, DiskTree, Tree
 from sfumato.errors import DataError, UsageError, printable
 
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
 _FILE_COLUMNS = ("file", "filename", "image", "path")
-_LARGEST_TABLE = 256 * 2**20  # bytes
 
 
-class Table(TreeRecords):
+class Table(TreeRecords, HasAttributes):
     """Images whose labels are a column of a CSV; a file is named relative to the CSV, or by its name alone.
 
     The classes are the column's distinct values, sorted, whole numbers by value. An image without a row and a
@@ -36,13 +37,19 @@ class Table(TreeRecords):
     def splits(cls, where: str) -> tuple[str, ...]:
         return ("train",)
 
+    @classmethod
+    def attributes(cls, where: str) -> tuple[str, ...]:
+        tree = _tree(where)
+        columns, _ = read_csv(tree, _find_table(list(tree.walk()), where), where)
+        return tuple(dict.fromkeys(_others(columns)))
+
     def __init__(self, where: str, reading: Reading) -> None:
         check_split(reading.split, self.splits(where), where=where)
         path = Path(where)
-        self._tree = DiskTree(path) if path.is_dir() else ZipTree(path)
+        self._tree = _tree(where)
         every = list(self._tree.walk())
-        table = _find_table(every, where)
-        columns, rows = _read(self._tree, table, where)
+        self._table = table = _find_table(every, where)
+        columns, rows = read_csv(self._tree, table, where)
         file_column, label_column = _columns(columns, reading.label, f"{where}: {table}")
         base = PurePosixPath(table).parent
         listed = _resolve([row[file_column] for row in rows], base, every, f"{where}: {table}")
@@ -59,6 +66,18 @@ class Table(TreeRecords):
         labels = number_words([*words, *[None] * len(loose)], classes)
         self._settle(where, reading, name=path.resolve().stem, classes=classes, labels=labels)
 
+    def attribute(self, name: str) -> tuple[tuple[str, ...], NDArray[np.int64]]:
+        columns, rows = read_csv(self._tree, self._table, self._where)  # read again, so that no table stays in memory
+        _, column = _columns(columns, name, f"{self._where}: {self._table}")
+        words = [row[column] or None for row in rows]
+        values = in_order({word for word in words if word is not None})
+        return values, number_words([*words, *[None] * (len(self._names) - len(words))], values)
+
+
+def _tree(where: str) -> Tree:
+    path = Path(where)
+    return DiskTree(path) if path.is_dir() else ZipTree(path)
+
 
 def _find_table(every: list[str], where: str) -> str:
     tables = [name for name in every if name.casefold().endswith(".csv") and name.count("/") <= 1]
@@ -72,51 +91,8 @@ def _find_table(every: list[str], where: str) -> str:
     return tables[0]
 
 
-def _read(tree: Tree, table: str, where: str) -> tuple[list[str], list[list[str]]]:
-    place = f"{where}: {table}"
-    try:
-        with tree.open(table) as stream:
-            raw = stream.read(_LARGEST_TABLE + 1)
-        if len(raw) > _LARGEST_TABLE:
-            raise Unreadable(f"more than {_LARGEST_TABLE // 2**20} MB")
-        text = raw.decode("utf-8-sig")
-        rows = list(_rows(text))
-    except (Unreadable, UnicodeDecodeError, csv.Error) as reason:
-        raise DataError(
-            f"Expected a table in CSV and UTF-8, got a file that cannot be read ({printable(reason)}).",
-            where=place,
-            fix="save it again as CSV in UTF-8",
-        ) from reason
-    if not rows:
-        raise DataError(
-            "Expected a table with a row of column names, got an empty file.",
-            where=place,
-            fix="add the column names as the first row",
-        )
-    columns = [name.strip() for name in rows[0][1]]
-    for line, row in rows[1:]:
-        if len(row) != len(columns):
-            raise DataError(
-                f"Expected {len(columns)} cells in each row, got {len(row)} in line {line}.",
-                where=place,
-                fix="mend that line; quote cells that hold a separator",
-            )
-    return columns, [[cell.strip() for cell in row] for _, row in rows[1:]]
-
-
-def _rows(text: str) -> Iterator[tuple[int, list[str]]]:
-    first = text.split("\n", 1)[0]
-    separator = "," if "," in first else next((mark for mark in (";", "\t") if mark in first), ",")
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
-    for row in reader:
-        if row:
-            yield reader.line_num, row
-
-
 def _columns(columns: list[str], label: str | None, place: str) -> tuple[int, int]:
-    lower = [name.casefold() for name in columns]
-    file_column = next((lower.index(name) for name in _FILE_COLUMNS if name in lower), 0)
-    others = [name for k, name in enumerate(columns) if k != file_column]
+    others = _others(columns)
     if label is None or label not in others:
         got = "none" if label is None else f"'{printable(label)}'"
         raise UsageError(
@@ -130,7 +106,16 @@ def _columns(columns: list[str], label: str | None, place: str) -> tuple[int, in
             where=place,
             fix="rename the other columns",
         )
-    return file_column, columns.index(label)
+    return _file_column(columns), columns.index(label)
+
+
+def _others(columns: list[str]) -> list[str]:
+    return [name for k, name in enumerate(columns) if k != _file_column(columns)]
+
+
+def _file_column(columns: list[str]) -> int:
+    lower = [name.casefold() for name in columns]
+    return next((lower.index(name) for name in _FILE_COLUMNS if name in lower), 0)
 
 
 def _absent(listed: list[str], every: list[str]) -> dict[str, str]:
