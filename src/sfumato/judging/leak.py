@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from sfumato import data
@@ -10,11 +11,11 @@ from sfumato.errors import DataError, UsageError
 from sfumato.judging.attribute_judges import find_judge
 from sfumato.judging.attribute_leak import Front, Leak, Pairs, leak_of
 from sfumato.judging.leak_table import add_leak, read_leaks
-from sfumato.judging.recognition import front_of
 from sfumato.lab.folder import Lab
 from sfumato.lab.pictures import side_by_side
 from sfumato.lab.provenance import PARTS, Provenance, read_provenance
 from sfumato.release import read_hidden
+from sfumato.statistics.faces import front_faces
 from sfumato.values import Attributed
 
 MOST_SEEDS = 100
@@ -54,7 +55,7 @@ def measure_leak(
     provenance.check(images)
     pairs = pairs_of(release.images, images, provenance, chosen)
     if front == "test":
-        pairs = _front_only(pairs)
+        pairs = replace(pairs, test=pairs.test.rows(front_faces(pairs.test.pixels)))
     found = leak_of(
         pairs, asked, trainer, judge=judge, seeds=tuple(range(seeds)), parts="+".join(chosen), front=front
     )
@@ -135,14 +136,3 @@ def _parts(parts: str | None, provenance: Provenance) -> tuple[str, ...]:
                 fix="name some of these with + between them, such as v+g",
             )
     return tuple(part for part in there if part in wanted)
-
-
-def _front_only(pairs: Pairs) -> Pairs:
-    """The same, tested on real images that show a face from the front."""
-    front = front_of(pairs.test.pixels)
-    if not front.any():
-        raise DataError(
-            f"Expected faces from the front among the {len(front)} real images of the part test, got none.",
-            fix="leave --front out, or give images of faces",
-        )
-    return Pairs(pairs.released, pairs.real, pairs.test.rows(front), pairs.head, pairs.head_learnt)

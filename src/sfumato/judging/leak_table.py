@@ -110,11 +110,17 @@ def recall_rows(leak: Document) -> Iterator[tuple[str, ...]]:
 def recognised(leak: Document) -> tuple[str, ...]:
     """Who is recognised, in sentences."""
     found = leak["recognition"]
-    share = f"the nearest real face is the one that it was made from (chance {_percent(found['chance'], digits=2)} %)"
-    first = f"For {_percent(found['by_pixels'])} % of {found['images']} released faces, by small grey images, {share}."
+    first = _match(found["by_pixels"], "by small grey images")
     if found["by_faces"] is None:
-        return (first, f"Recognition by a face network was left out: {printable(found['why_not_by_faces'])}")
-    return (first, f"For {_percent(found['by_faces'])} %, by a network that recognises people, {share}.")
+        return (first, f"Recognition by a face network was left out. {printable(found['why_not_by_faces'])}")
+    return (first, _match(found["by_faces"], "by a network that recognises people"))
+
+
+def _match(match: Document, how: str) -> str:
+    return (
+        f"For {_with_error(match, 'share')} % of the released images, {how}, the nearest of {match['images']} real ones "
+        f"is the one that it was made from (chance {_percent(match['chance'], digits=2)} %)."
+    )
 
 
 def _same_of(leak: Mapping[str, Any]) -> tuple[str, ...]:
