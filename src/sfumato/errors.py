@@ -56,6 +56,12 @@ class VerificationFailed(SfumatoError):
     exit_code = 6
 
 
+class NoGuarantee(VerificationFailed):
+    """A release whose files are whole, but which makes no claim that could hold: its level is empirical."""
+
+    exit_code = 7
+
+
 def expect_within(settings: object, **limits: tuple[float, float]) -> None:
     """Refuse settings one of whose fields is outside its limits (the limits themselves are allowed)."""
     for name, (low, high) in limits.items():

@@ -16,7 +16,7 @@ from release.making import CLASSES
 from sfumato.release import layout
 
 PLAIN = {"compression": "none", "use_dictionary": False}
-SCHEMA = layout.parquet_schema(CLASSES, None)
+SCHEMA = layout.parquet_schema({"label": CLASSES})
 _BINARY, _LIST, _STRUCT, _I16, _I64 = 8, 9, 12, 4, 6
 
 

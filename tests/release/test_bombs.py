@@ -18,7 +18,7 @@ import torch
 from release.bombs import PICTURES, SHARDS, plant, png
 from release.making import edit_certificate, make_certificate, make_images, renew_card, renew_sums
 from sfumato.errors import VerificationFailed
-from sfumato.release import layout, read_release, verify, write, write_release
+from sfumato.release import layout, read_release, tables, verify, write_release
 
 MARGIN = 200_000  # kB of memory beyond what an ordinary release takes
 
@@ -81,7 +81,7 @@ def test_a_bomb_is_refused_by_name_and_takes_no_memory(name: str, found: dict[st
 
 
 def test_the_rows_of_other_shards_are_still_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(write, "SHARD_BYTES", 64 * 20)
+    monkeypatch.setattr(tables, "SHARD_BYTES", 64 * 20)
     images = make_images()
     folder = write_release(tmp_path / "r", images, make_certificate(images), export_folders=True)
     first, second = layout.shards(folder)
@@ -122,7 +122,7 @@ def _header(height: int, width: int) -> bytes:
 def test_several_row_groups_and_shards_and_a_transfer_set_pass(
     logits: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(write, "SHARD_BYTES", 16 * 1700)
+    monkeypatch.setattr(tables, "SHARD_BYTES", 16 * 1700)
     images = make_images(count=2500, side=4, logits=logits, transfer=1001)
     folder = write_release(tmp_path / "r", images, make_certificate(images))
     assert len(layout.shards(folder)) == 2

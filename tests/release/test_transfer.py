@@ -20,7 +20,7 @@ from release.making import edit_certificate, edit_table, make_certificate, make_
 from release.test_verify import _labels, _logits, _seventh, with_text
 from sfumato import data
 from sfumato.errors import UsageError, VerificationFailed
-from sfumato.release import layout, read_certificate, read_release, verify, write, write_release
+from sfumato.release import layout, read_certificate, read_release, tables, verify, write_release
 from sfumato.values import Images
 
 from commands import sfumato
@@ -60,7 +60,7 @@ def test_round_trip_keeps_the_two_apart(channels: int, logits: bool, tmp_path: P
 
 
 def test_both_subsets_have_shards_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(write, "SHARD_BYTES", 64 * 15)
+    monkeypatch.setattr(tables, "SHARD_BYTES", 64 * 15)
     images = make_images(transfer=25)
     folder = write_release(tmp_path / "r", images, make_certificate(images), export_folders=True)
     shards = {subset: [p.name for p in layout.shards(folder, subset=subset)] for subset in ("data", "transfer")}

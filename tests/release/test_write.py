@@ -17,7 +17,7 @@ from PIL import Image
 
 from release.making import CLASSES, make_certificate, make_images
 from sfumato.errors import EnvironmentProblem, UsageError, VerificationFailed
-from sfumato.release import Certificate, layout, read_certificate, read_release, verify, write, write_release
+from sfumato.release import Certificate, layout, read_certificate, read_release, tables, verify, write_release
 from sfumato.values import Images
 
 
@@ -47,7 +47,7 @@ def test_round_trip(tmp_path: Path, channels: int, logits: bool) -> None:
 
 
 def test_several_shards_keep_the_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(write, "SHARD_BYTES", 64 * 15)
+    monkeypatch.setattr(tables, "SHARD_BYTES", 64 * 15)
     images = make_images(logits=True)
     folder = write_release(tmp_path / "r", images, make_certificate(images))
     assert [p.name for p in layout.shards(folder)] == [f"train-0000{i}-of-00003.parquet" for i in range(3)]

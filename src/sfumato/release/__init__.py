@@ -22,6 +22,8 @@ if TYPE_CHECKING:
         read_image_certificate,
         read_model_certificate,
     )
+    from sfumato.release.hidden import HiddenRelease, read_hidden, write_hidden
+    from sfumato.release.hidden_facts import HiddenFacts, HidingMethod, ImageFacts
     from sfumato.release.model import model_facts, read_model, write_model
     from sfumato.release.read import read_release
     from sfumato.release.verdict import Check, Verdict
@@ -33,6 +35,10 @@ __all__ = [
     "Certificate",
     "Check",
     "Guarantee",
+    "HiddenFacts",
+    "HiddenRelease",
+    "HidingMethod",
+    "ImageFacts",
     "Method",
     "ModelCertificate",
     "ModelFacts",
@@ -44,16 +50,24 @@ __all__ = [
     "Verdict",
     "model_facts",
     "read_certificate",
+    "read_hidden",
     "read_image_certificate",
     "read_model",
     "read_model_certificate",
     "read_release",
     "verify",
+    "write_hidden",
     "write_model",
     "write_release",
 ]
 
 _HOMES = {
+    "HiddenFacts": "hidden_facts",
+    "HiddenRelease": "hidden",
+    "HidingMethod": "hidden_facts",
+    "ImageFacts": "hidden_facts",
+    "read_hidden": "hidden",
+    "write_hidden": "hidden",
     "model_facts": "model",
     "read_model": "model",
     "read_release": "read",

@@ -1,4 +1,4 @@
-"""The card: a release explained in plain words, from its certificate alone."""
+"""The card: a release explained in plain words, from its certificate or its hidden.json alone."""
 
 from __future__ import annotations
 
@@ -11,27 +11,34 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 
 from sfumato.errors import printable
+from sfumato.release import layout
 from sfumato.release.certificate import AnyCertificate, Certificate, PrivacyCertificate
+from sfumato.release.hidden_facts import HiddenFacts
 
 _LICENCE = "license: unknown  # for the publisher to fill in, before renewing SHA256SUMS"  # as in the template
 _FILLED_IN = re.compile(r"license: [A-Za-z0-9.-]{1,60}(  # for the publisher to fill in, before renewing SHA256SUMS)?")
 _SIZES = ((10**3, "n<1K"), (10**4, "1K<n<10K"), (10**5, "10K<n<100K"), (10**6, "100K<n<1M"), (10**7, "1M<n<10M"))
 
 
-def render_card(certificate: AnyCertificate, *, folders: bool = False) -> str:
+def render_card(certificate: AnyCertificate | HiddenFacts, *, folders: bool = False) -> str:
     """README.md; that of images has the front matter that makes `datasets.load_dataset` open the folder as it is.
 
     `folders` says whether images are there as class folders, too.
     """
+    if isinstance(certificate, HiddenFacts):
+        return _template("hidden_card.md.jinja").render(f=certificate, size_category=_size(certificate.images.count))
     asked = _sentences(certificate)
     if not isinstance(certificate, Certificate):
         return _template("model_card.md.jinja").render(c=certificate, mechanisms=asked)
     samples = certificate.samples
     images = samples.count + samples.transfer + samples.network
-    sizes = (name for below, name in _SIZES if images < below)
     return _template("card.md.jinja").render(
-        c=certificate, size_category=next(sizes, "n>10M"), folders=folders, mechanisms=asked
+        c=certificate, size_category=_size(images), folders=folders, mechanisms=asked
     )
+
+
+def _size(images: int) -> str:
+    return next((name for below, name in _SIZES if images < below), "n>10M")
 
 
 @functools.cache
@@ -49,8 +56,8 @@ def _template(name: str) -> Template:
     return environment.get_template(name)
 
 
-def card_problem(text: str, certificate: AnyCertificate, *, folders: bool = False) -> str | None:
-    """Where a card is not the one of its certificate; a licence identifier in the front matter is the publisher's.
+def card_problem(text: str, certificate: AnyCertificate | HiddenFacts, *, folders: bool = False) -> str | None:
+    """Where a card is not the one of its certificate or facts; a licence in the front matter is the publisher's.
 
     Any other difference fails, whatever it says: a list of what a card must not contain is never complete. So the
     templates belong to the release format, and cannot be changed without another number of the format.
@@ -63,7 +70,8 @@ def card_problem(text: str, certificate: AnyCertificate, *, folders: bool = Fals
         return None
     pairs = zip(found, expected, strict=False)
     differs = next((k for k, (one, other) in enumerate(pairs) if one != other), min(len(found), len(expected)))
-    return f"is not the card that the certificate gives (from line {differs + 1}; only the licence may be filled in)"
+    source = layout.HIDDEN if isinstance(certificate, HiddenFacts) else "the certificate"
+    return f"is not the card that {source} gives (from line {differs + 1}; only the licence may be filled in)"
 
 
 def _sentences(certificate: PrivacyCertificate) -> list[str]:

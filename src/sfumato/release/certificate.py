@@ -2,37 +2,23 @@
 
 from __future__ import annotations
 
-import json
 import math
-import stat
 from collections.abc import Collection
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Final, Literal, Self
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    ConfigDict,
-    Field,
-    SerializerFunctionWrapHandler,
-    ValidationError,
-    model_serializer,
-    model_validator,
-)
+from pydantic import AfterValidator, Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
-from sfumato.errors import UsageError, VerificationFailed, printable
-from sfumato.release import statements
+from sfumato.errors import UsageError, VerificationFailed
+from sfumato.release import layout, statements
+from sfumato.release.closed import Closed, Name, Positive, Scalar, Side, Text, parse_closed, read_closed_file
 from sfumato.values import CertificateLevel, ReleaseKind
 
 FORMAT: Final = "sfumato-release/1"
 MODEL_FORMAT: Final = "sfumato-model/1"
-LARGEST = 1 << 20  # bytes; an honest certificate has a few thousand
 
-Text = Annotated[str, Field(min_length=1, max_length=2000)]
-Name = Annotated[str, Field(min_length=1, max_length=200)]
-Scalar = bool | int | float | str | None
 Setting = bool | int | float | Annotated[str, Field(max_length=2000)]
-Positive = Annotated[int, Field(ge=1, le=10**12)]
 Rounds = Annotated[int, Field(ge=1, le=10**8)]
 Noise = Annotated[float, Field(ge=0, le=1e8)] | None  # as much as can be drawn; zero or null: no guarantee
 _ACCOUNTANT = "PLD, dp-accounting "
@@ -53,17 +39,11 @@ def _known(texts: Collection[str]) -> AfterValidator:
     return AfterValidator(check)
 
 
-class _Closed(BaseModel):
-    """Frozen, and an unknown field is an error, so that a certificate contains nothing unforeseen."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
-
 def _without_empty(values: dict[str, Any], *names: str) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value or name not in names}
 
 
-class Guarantee(_Closed):
+class Guarantee(Closed):
     """What is promised; a level of not-private has no epsilon."""
 
     level: CertificateLevel
@@ -86,14 +66,14 @@ class Guarantee(_Closed):
         return self
 
 
-class RequestedBudget(_Closed):
+class RequestedBudget(Closed):
     """What was asked for; epsilon null means without limit."""
 
     epsilon: Annotated[float, Field(ge=0)] | None
     delta: Annotated[float, Field(ge=0, lt=1)]
 
 
-class _Asked(_Closed):
+class _Asked(Closed):
     purpose: Text
     rounds: Rounds
     noise_multiplier: Noise
@@ -136,13 +116,13 @@ Asked = Annotated[
 ]
 
 
-class PublicFacts(_Closed):
+class PublicFacts(Closed):
     """What anyone may know of the private data before any privacy is spent."""
 
     count: Positive
     channels: Annotated[int, Field(ge=1, le=3)]
-    height: Annotated[int, Field(ge=1, le=1 << 14)]
-    width: Annotated[int, Field(ge=1, le=1 << 14)]
+    height: Side
+    width: Side
     classes: Annotated[tuple[Name, ...], Field(min_length=1, max_length=10_000)]
     public_data: Text | None
     public_network: Annotated[Text, Field(pattern=PUBLIC_NETWORK)] | None = None  # name and checksum
@@ -153,14 +133,14 @@ class PublicFacts(_Closed):
         return _without_empty(plain(self), "public_network")
 
 
-class Method(_Closed):
+class Method(Closed):
     """How the release was made."""
 
     name: Name
     hyperparameters: Annotated[dict[Name, Scalar], Field(max_length=500)]
 
 
-class NoiseSource(_Closed):
+class NoiseSource(Closed):
     """Where the randomness came from; private means that nobody can reproduce it."""
 
     source: Annotated[str, _known(tuple(statements.NOISE_SOURCES))]
@@ -174,7 +154,7 @@ class NoiseSource(_Closed):
         return self
 
 
-class Samples(_Closed):
+class Samples(Closed):
     """How many synthetic images there are, whether each carries a teacher's logits, and how many further ones."""
 
     count: Positive
@@ -188,7 +168,7 @@ class Samples(_Closed):
         return _without_empty(plain(self), "transfer", "network")
 
 
-class PrivacyCertificate(_Closed):
+class PrivacyCertificate(Closed):
     """What every certificate states, whatever the release holds: the guarantee, and all that it rests on."""
 
     kind: ClassVar[ReleaseKind]  # no field: the format says it
@@ -221,11 +201,6 @@ class PrivacyCertificate(_Closed):
     def certified(self) -> bool:
         return self.guarantee.level == "certified"
 
-    def to_json(self) -> str:
-        """The one way to write this certificate: sorted keys, shortest numbers, no NaN or infinity."""
-        values = self.model_dump(mode="json")
-        return json.dumps(values, sort_keys=True, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
-
 
 class Certificate(PrivacyCertificate):
     """Everything that the certificate.json of a release of images may say."""
@@ -247,7 +222,7 @@ class Certificate(PrivacyCertificate):
         return self
 
 
-class TensorFacts(_Closed):
+class TensorFacts(Closed):
     """A tensor of a released model, of 32-bit floating-point numbers."""
 
     name: Annotated[str, Field(pattern=TENSOR, max_length=200)]
@@ -259,7 +234,7 @@ class TensorFacts(_Closed):
         return math.prod(self.shape)
 
 
-class ModelFacts(_Closed):
+class ModelFacts(Closed):
     """What it takes to build the network again, and the tensors that its weights are."""
 
     architecture: Annotated[str, Field(pattern=ARCHITECTURE, max_length=60)]
@@ -305,23 +280,10 @@ _FORMATS: dict[object, type[AnyCertificate]] = {FORMAT: Certificate, MODEL_FORMA
 
 def parse_certificate(text: bytes, *, where: object = "certificate.json") -> AnyCertificate:
     """Read a certificate that anyone may have written; whatever is wrong with it is named."""
-    if len(text) > LARGEST:
-        raise _refused(f"Expected a certificate of at most {LARGEST} bytes, got {len(text)}.", where)
-    try:
-        # of two equal keys the schema's parser keeps the last, and other readers may keep the first
-        plain = json.loads(text.decode("utf-8"), object_pairs_hook=_unique, parse_constant=_no_constant)
-    except RecursionError:
-        raise _refused("Expected plain JSON in the certificate, got deep nesting.", where) from None
-    except ValueError as error:
-        raise _refused(f"Expected valid JSON in the certificate: {printable(error)}.", where) from None
-    schema = _schema(plain, where)
-    try:
-        return schema.model_validate_json(text, strict=True)
-    except ValidationError as error:
-        raise _refused(_first_problem(error), where) from None
+    return parse_closed(text, partial(_schema, where=where), named="the certificate", where=where)
 
 
-def _schema(plain: object, where: object) -> type[AnyCertificate]:
+def _schema(plain: object, *, where: object) -> type[AnyCertificate]:
     """The schema of the format that a certificate states; what has no format at all is named by that of images."""
     if not isinstance(plain, dict) or "format" not in plain:
         return Certificate
@@ -337,15 +299,14 @@ def _schema(plain: object, where: object) -> type[AnyCertificate]:
 
 def read_certificate(folder: Path | str) -> AnyCertificate:
     """The certificate of a release folder; its claims are read, not checked."""
-    path = Path(folder) / "certificate.json"
-    try:
-        if not stat.S_ISREG(path.lstat().st_mode):
-            raise _refused("Expected certificate.json to be a file of its own, got a link, folder or pipe.", path)
-        with path.open("rb") as file:
-            text = file.read(LARGEST + 1)
-    except OSError as error:
-        raise _refused(f"Expected a readable certificate.json: {error.strerror}.", path) from None
-    return parse_certificate(text, where=path)
+    if layout.holds_hidden_images(Path(folder)):
+        raise UsageError(
+            "Expected a release with a certificate, got images with a hidden attribute, of which nothing is certified.",
+            where=folder,
+            fix="use `sfumato leak`, which measures what they give away, or `sfumato verify`",
+        )
+    path = Path(folder) / layout.CERTIFICATE
+    return parse_certificate(read_closed_file(path), where=path)
 
 
 def read_image_certificate(folder: Path | str) -> Certificate:
@@ -370,29 +331,3 @@ def read_model_certificate(folder: Path | str) -> ModelCertificate:
             fix="name a folder that `sfumato train` wrote",
         )
     return certificate
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for key, value in pairs:
-        if key in found:
-            raise ValueError(f"the key {key[:100]!r} stands there twice")
-        if isinstance(value, float) and not math.isfinite(value):
-            raise ValueError(f"the number at {key[:100]!r} is too large")
-        found[key] = value
-    return found
-
-
-def _no_constant(name: str) -> float:
-    raise ValueError(f"{name} is not a JSON number")
-
-
-def _first_problem(error: ValidationError) -> str:
-    problems = error.errors(include_url=False, include_context=False, include_input=False)
-    place = ".".join(str(part)[:100] for part in problems[0]["loc"]) or "the whole"
-    more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
-    return f"Expected the certificate's schema; at {printable(place)}: {printable(problems[0]['msg'])}{more}."
-
-
-def _refused(what: str, where: object) -> VerificationFailed:
-    return VerificationFailed(what, where=where, fix="ask the publisher for the release again")

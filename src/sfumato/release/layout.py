@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import re
 import stat
 import struct
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +24,8 @@ if TYPE_CHECKING:  # imported inside the functions that need them
 
 SUMS, CERTIFICATE, CARD, PREVIEW = "SHA256SUMS", "certificate.json", "README.md", "preview.png"
 WEIGHTS = "model.safetensors"  # of a released classifier
+HIDDEN = "hidden.json"  # of images with a hidden attribute, in the place of a certificate
+LABEL = "label"  # the column of the class of an image
 DATA = "data"  # the folder with the images of the classes
 TRANSFER, NETWORK = "transfer", "network"  # folders with further images, which carry logits
 FURTHER = (TRANSFER, NETWORK)  # also the names of their fields in `values.Images` and in `Samples`
@@ -41,11 +44,18 @@ def shard_name(index: int, total: int, *, subset: str = DATA) -> str:
 
 def allowed(name: str, kind: ReleaseKind) -> bool:
     """Whether a release of this kind may hold a file of this name."""
-    if name in (SUMS, CERTIFICATE, CARD):
+    if name in (SUMS, CARD, HIDDEN if kind == "hidden-images" else CERTIFICATE):
         return True
     if kind == "model":
         return name == WEIGHTS
+    if kind == "hidden-images":
+        return name == PREVIEW or (name.startswith(f"{DATA}/") and _SHARD.fullmatch(name) is not None)
     return name == PREVIEW or _SHARD.fullmatch(name) is not None or exported(name)
+
+
+def holds_hidden_images(folder: Path) -> bool:
+    """Whether this is a release of images with a hidden attribute, whatever else lies in it."""
+    return os.path.lexists(folder / HIDDEN)
 
 
 def exported(name: str) -> bool:
@@ -90,18 +100,15 @@ def class_folders(classes: Sequence[str]) -> list[str]:
     return names
 
 
-def parquet_schema(classes: Sequence[str], logits: int | None) -> pa.Schema:
-    """The Hugging Face image layout: image bytes, a class label with its names, and perhaps logits."""
+def parquet_schema(labels: Mapping[str, Sequence[str]], logits: int | None = None) -> pa.Schema:
+    """The Hugging Face image layout: image bytes, columns of labels with their classes, and perhaps logits."""
     import pyarrow as pa
 
-    fields = [
-        pa.field("image", pa.struct([("bytes", pa.binary()), ("path", pa.string())])),
-        pa.field("label", pa.int64()),
-    ]
-    features: dict[str, Any] = {
-        "image": {"_type": "Image"},
-        "label": {"names": list(classes), "_type": "ClassLabel"},
-    }
+    fields = [pa.field("image", pa.struct([("bytes", pa.binary()), ("path", pa.string())]))]
+    features: dict[str, Any] = {"image": {"_type": "Image"}}
+    for name, classes in labels.items():
+        fields.append(pa.field(name, pa.int64()))
+        features[name] = {"names": list(classes), "_type": "ClassLabel"}
     if logits is not None:
         fields.append(pa.field("logits", pa.list_(pa.field("element", pa.float32()), logits)))
         features["logits"] = {

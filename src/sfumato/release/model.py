@@ -10,13 +10,8 @@ from typing import TYPE_CHECKING
 from sfumato.errors import UsageError, VerificationFailed
 from sfumato.release import layout
 from sfumato.release.card import render_card
-from sfumato.release.certificate import (
-    LARGEST,
-    ModelCertificate,
-    ModelFacts,
-    TensorFacts,
-    read_model_certificate,
-)
+from sfumato.release.certificate import ModelCertificate, ModelFacts, TensorFacts, read_model_certificate
+from sfumato.release.closed import LARGEST
 from sfumato.release.new_folder import new_folder, write_file
 from sfumato.release.sums import refuse_changed
 from sfumato.release.tensors import file_bytes, read_tensors

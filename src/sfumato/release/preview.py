@@ -1,9 +1,10 @@
-"""The picture of a release: one row per class, drawn from the synthetic images alone."""
+"""The picture of a release, drawn from the released images alone."""
 
 from __future__ import annotations
 
 import io
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 from PIL import Image, ImageDraw, ImageFont
 
@@ -14,44 +15,77 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from sfumato.release.certificate import Certificate
+    from sfumato.release.hidden_facts import HiddenFacts
 
 ROWS, COLUMNS = 10, 12
 SIDE = 64  # pixels of a cell, roughly
 GAP, MARGIN = 3, 18
 INK, FAINT, PAPER, ALARM = (32, 34, 40), (120, 124, 132), (255, 255, 255), (190, 24, 30)
+EMPIRICAL = (138, 75, 0)  # the colour of the banner where nothing is proved
+
+
+class _Words(NamedTuple):
+    """What stands above the pictures."""
+
+    heading: str
+    detail: str
+    banner: str = ""  # white on `colour`, at the top
+    colour: tuple[int, int, int] = ALARM
 
 
 def draw_preview(pixels: NDArray[np.uint8], labels: NDArray[np.int64], certificate: Certificate) -> bytes:
     """Up to 10 classes with up to 12 images each, as PNG bytes."""
     classes = certificate.public.classes
-    shown = range(min(ROWS, len(classes)))
+    rows = [
+        (classes[row], list(pixels[(labels == row).nonzero()[0][:COLUMNS]])) for row in range(min(ROWS, len(classes)))
+    ]
+    return _draw(rows, _cell(pixels.shape[2], pixels.shape[3]), _words(certificate))
+
+
+def draw_hidden_preview(pixels: NDArray[np.uint8], facts: HiddenFacts) -> bytes:
+    """The first 10 rows of 12 images as they come, as PNG bytes."""
+    size = facts.images
+    words = _Words(
+        f"Images with {printable(facts.hidden)} hidden by {printable(facts.method.name)}",
+        f"{size.count:,} images of {size.height} x {size.width} pixels; people may still be recognised",
+        "NO GUARANTEE: attribute hidden is measured, not proved",
+        EMPIRICAL,
+    )
+    shown = pixels[: ROWS * COLUMNS]
+    rows = [("", list(shown[start : start + COLUMNS])) for start in range(0, len(shown), COLUMNS)]
+    return _draw(rows, _cell(size.height, size.width), words)
+
+
+def _draw(rows: Sequence[tuple[str, Sequence[NDArray[np.uint8]]]], cell: tuple[int, int], words: _Words) -> bytes:
+    """Rows of pictures with a caption each, under their heading."""
     title, names = ImageFont.load_default(17), ImageFont.load_default(14)
-    height, width = _cell(pixels.shape[2], pixels.shape[3])
-    captions = [_short(classes[c], names, 150) for c in shown]
-    left = MARGIN + int(max(names.getlength(text) for text in captions)) + 12
-    banner = 0 if certificate.certified else 36
+    height, width = cell
+    captions = [_short(caption, names, 150) for caption, _ in rows]
+    longest = int(max(names.getlength(text) for text in captions))
+    left = MARGIN + (longest + 12 if longest else 0)
+    banner = 36 if words.banner else 0
     top = banner + MARGIN + 46
-    heading, detail = _heading(certificate)
     grid = COLUMNS * (width + GAP) - GAP
-    full = max(left + grid, MARGIN + int(max(title.getlength(heading), names.getlength(detail)))) + MARGIN
-    canvas = Image.new("RGB", (full, top + len(shown) * (height + GAP) - GAP + MARGIN), PAPER)
+    widest = max(title.getlength(words.heading), names.getlength(words.detail), title.getlength(words.banner))
+    full = max(left + grid, MARGIN + int(widest)) + MARGIN
+    canvas = Image.new("RGB", (full, top + len(rows) * (height + GAP) - GAP + MARGIN), PAPER)
     pen = ImageDraw.Draw(canvas)
-    if banner:
-        pen.rectangle((0, 0, full, banner), fill=ALARM)
-        pen.text((MARGIN, banner // 2), "NOT PRIVATE: this release carries no guarantee", PAPER, title, anchor="lm")
-    pen.text((MARGIN, banner + MARGIN), heading, INK, title, anchor="lt")
-    pen.text((MARGIN, banner + MARGIN + 24), detail, FAINT, names, anchor="lt")
-    for row, caption in zip(shown, captions, strict=True):
+    if words.banner:
+        pen.rectangle((0, 0, full, banner), fill=words.colour)
+        pen.text((MARGIN, banner // 2), words.banner, PAPER, title, anchor="lm")
+    pen.text((MARGIN, banner + MARGIN), words.heading, INK, title, anchor="lt")
+    pen.text((MARGIN, banner + MARGIN + 24), words.detail, FAINT, names, anchor="lt")
+    for row, (caption, (_, pictures)) in enumerate(zip(captions, rows, strict=True)):
         y = top + row * (height + GAP)
         pen.text((left - 12, y + height // 2), caption, INK, names, anchor="rm")
-        for column, index in enumerate((labels == row).nonzero()[0][:COLUMNS]):
-            canvas.paste(_picture(pixels[index], height, width), (left + column * (width + GAP), y))
+        for column, pixels in enumerate(pictures):
+            canvas.paste(_picture(pixels, height, width), (left + column * (width + GAP), y))
     buffer = io.BytesIO()
     canvas.save(buffer, "PNG", compress_level=9)
     return buffer.getvalue()
 
 
-def _heading(certificate: Certificate) -> tuple[str, str]:
+def _words(certificate: Certificate) -> _Words:
     guarantee = certificate.guarantee
     public = certificate.public
     count = certificate.samples.count
@@ -59,7 +93,8 @@ def _heading(certificate: Certificate) -> tuple[str, str]:
     classes = len(public.classes)
     some = f", the first {ROWS} of {classes} classes" if classes > ROWS else ""
     heading = f"Synthetic images by {printable(certificate.method.name)}: {claim}"
-    return heading, f"{count:,} images of {public.height} x {public.width} pixels{some}"
+    banner = "" if certificate.certified else "NOT PRIVATE: this release carries no guarantee"
+    return _Words(heading, f"{count:,} images of {public.height} x {public.width} pixels{some}", banner)
 
 
 def _cell(height: int, width: int) -> tuple[int, int]:

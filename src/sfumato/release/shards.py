@@ -28,6 +28,7 @@ WRITTEN: dict[str, Any] = {"compression": "none", "use_dictionary": False}
 _MAGIC = b"PAR1"
 _KEYS = {b"huggingface", b"ARROW:schema"}
 _VALUES = 400  # of a row group in the footer; four columns have less than half of that
+_COLUMN_VALUES = 100  # of a further column there
 _SCHEMA_BYTES, _GROUP_BYTES = 1 << 20, 1 << 16  # of the footer: beside the class names, and for a row group
 _HEADER_BYTES = 1 << 16  # of a page; its statistics hold a smallest and a largest value of up to 4096 bytes
 # Numbers of the Parquet format. They are read here and not by pyarrow, which ends the process at an unknown codec.
@@ -98,7 +99,8 @@ def _footer(raw: BinaryIO, schema: pa.Schema) -> tuple[dict[int, Any], int]:
     if length > _SCHEMA_BYTES + 4 * names + _GROUP_BYTES * groups:
         raise _Problem(f"has a footer of {length} bytes, more than {groups} row groups need")
     raw.seek(size - 8 - length)
-    reader = Compact(raw.read(length), most=_VALUES * (1 + groups))
+    values = _VALUES + _COLUMN_VALUES * max(0, len(schema) - 3)
+    reader = Compact(raw.read(length), most=values * (1 + groups))
     try:
         footer = reader.struct()
     except ValueError as error:
@@ -109,9 +111,7 @@ def _footer(raw: BinaryIO, schema: pa.Schema) -> tuple[dict[int, Any], int]:
 
 
 def _check_groups(raw: BinaryIO, footer: dict[int, Any], schema: pa.Schema, end: int) -> None:
-    columns = [_Column("image.bytes", 0), _Column("image.path", 0), _Column("label", 8)]
-    if "logits" in schema.names:
-        columns.append(_Column("logits", 4, schema.field("logits").type.list_size))
+    columns = _columns(schema)
     at = len(_MAGIC)
     rows = 0
     for group in footer[_GROUPS]:
@@ -125,6 +125,15 @@ def _check_groups(raw: BinaryIO, footer: dict[int, Any], schema: pa.Schema, end:
         rows += count
     if at != end or rows != footer[_ROWS]:
         raise _Problem("has bytes or rows that belong to no row group")
+
+
+def _columns(schema: pa.Schema) -> list[_Column]:
+    """The columns of a row group: an image is two, and all others hold numbers."""
+    columns = [_Column("image.bytes", 0), _Column("image.path", 0)]
+    for field in list(schema)[1:]:
+        soft = field.name == "logits" and hasattr(field.type, "list_size")
+        columns.append(_Column(field.name, 4, field.type.list_size) if soft else _Column(field.name, 8))
+    return columns
 
 
 def _check_chunk(raw: BinaryIO, column: _Column, chunk: dict[int, Any], start: int, end: int, values: int) -> int:
@@ -184,6 +193,6 @@ def _check_columns(file: pq.ParquetFile, expected: pa.Schema) -> None:
     # Several types of Parquet become the same type of Arrow, so both are compared.
     same = schema.equals(expected, check_metadata=True) and meta.schema.equals(pq.read_metadata(empty).schema)
     if not same:
-        raise _Problem("has other columns, types, class names or metadata than the certificate")
+        raise _Problem("has other columns, types, class names or metadata than are stated")
     if set(meta.metadata or {}) - _KEYS:
         raise _Problem("has metadata that does not belong there")

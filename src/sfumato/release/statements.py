@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
+NO_EPSILON = "there is no epsilon here"  # where there is no certificate; the only use of the word in such a release
+
 UNIT = "one image"
 ADJACENCY = "zero-out: one record replaced by nothing, the number of records public"
 

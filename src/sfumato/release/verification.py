@@ -10,7 +10,9 @@ from sfumato.errors import UsageError
 from sfumato.release import layout, statements
 from sfumato.release.certificate import AnyCertificate, Certificate, read_certificate
 from sfumato.release.claim import Claim, rounded_up
-from sfumato.release.contents import attempt, check_files, check_model, check_pictures, check_table
+from sfumato.release.contents import attempt, check_files, check_model, check_pictures
+from sfumato.release.hidden_verification import verify_hidden
+from sfumato.release.rows import check_table
 from sfumato.release.verdict import Check, Verdict
 from sfumato.values import ReleaseKind
 
@@ -25,6 +27,8 @@ def verify(folder: Path | str) -> Verdict:
     path = Path(folder)
     if not path.is_dir():
         raise UsageError("Expected a release folder, got none.", where=path, fix="check the path")
+    if layout.holds_hidden_images(path):
+        return verify_hidden(path)
     found: list[AnyCertificate] = []
     read = attempt("certificate", lambda: _certificate(path, found))
     kind = found[0].kind if found else _kind_by_name(path)

@@ -7,24 +7,21 @@ wherever the release may. It repeats what the certificate states and checks only
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import json
 import math
-import re
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
-
-from sfumato.errors import EnvironmentProblem, UsageError, VerificationFailed, printable
+from sfumato.errors import EnvironmentProblem, UsageError
 from sfumato.files import write_whole
 
 # The modules and not the package, whose `verify` imports the accountants, which this page must not need.
 from sfumato.release import layout
 from sfumato.release.certificate import Certificate, read_image_certificate
 from sfumato.release.contents import check_files, check_pictures
+from sfumato.report.public_hidden import hidden_page
+from sfumato.report.release_files import refuse_broken, shown_files, template
 
 LARGEST_FACTOR = 1_000_000  # above this a factor is not shown
 WEAK = 5.0  # an epsilon above which the page warns that the guarantee is weak
@@ -64,56 +61,31 @@ def _write(out: Path, contents: bytes) -> None:
 
 
 def _page(release: Path) -> str:
+    if not release.is_dir():
+        raise UsageError("Expected a release folder, got none.", where=release, fix="check the path")
+    return hidden_page(release) if layout.holds_hidden_images(release) else _page_of_certificate(release)
+
+
+def _page_of_certificate(release: Path) -> str:
     certificate = _certificate(release)
-    # Every text on the page passes `printable` and is escaped, whoever wrote it and wherever it stands.
-    environment = Environment(
-        loader=FileSystemLoader(Path(__file__).parent),
-        undefined=StrictUndefined,
-        autoescape=True,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        finalize=printable,
-    )
-    environment.filters.update(count=lambda n: f"{n:,}", plural=lambda n, word: f"{n:,} {word}{'' if n == 1 else 's'}")
-    card = layout.read_regular(release / layout.CARD, most=1 << 20).decode("utf-8")
-    picture = layout.read_regular(release / layout.PREVIEW, most=1 << 26)
-    files, exported, fingerprint = _files(release)
     folders = layout.class_folders(certificate.public.classes)
-    return environment.get_template("public.html.jinja").render(
+    return template("public.html.jinja").render(
+        **shown_files(release),
         c=certificate,
         title=f"Synthetic images by {certificate.method.name}",
-        licence=_licence(card),
         promise=_promise(certificate) if certificate.certified else None,
         asked=[_asked(asked.model_dump()) for asked in certificate.mechanisms],
         curve=_curve(certificate),
-        preview=base64.b64encode(picture).decode(),
         listed=LISTED,
         folders=json.dumps(folders) if len(folders) <= NAMED else None,
-        files=files,
-        exported=exported,
-        fingerprint=fingerprint,
     )
 
 
 def _certificate(release: Path) -> Certificate:
     """The certificate of a folder that is a release: its files as listed, no others, and a card and picture of it."""
-    if not release.is_dir():
-        raise UsageError("Expected a release folder, got none.", where=release, fix="check the path")
     certificate = read_image_certificate(release)
-    for check in (*check_files(release, certificate.kind), *check_pictures(release, certificate)):
-        if not check.ok:
-            raise VerificationFailed(
-                f"Expected a release whose files hold together, got: {check.detail}.",
-                where=release,
-                fix="run `sfumato verify` to see all problems",
-            )
+    refuse_broken(release, (*check_files(release, certificate.kind), *check_pictures(release, certificate)))
     return certificate
-
-
-def _licence(card: str) -> str | None:
-    """The line of the card that is the publisher's to fill in; None where that was not done."""
-    found = re.search(r"^license: ([A-Za-z0-9.-]+)", card, re.MULTILINE)
-    return None if found is None or found[1] == "unknown" else found[1]
 
 
 def _promise(certificate: Certificate) -> dict[str, Any]:
@@ -206,23 +178,3 @@ def _ticks(furthest: float) -> list[float]:
 
 def _raised(power: int) -> str:
     return str(power).translate(str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹"))
-
-
-def _files(release: Path) -> tuple[list[dict[str, str]], dict[str, Any] | None, str]:
-    """Name, size and sum of every listed file, exported pictures counted together, and the sum of the list."""
-    sums = layout.read_regular(release / layout.SUMS, most=1 << 28)
-    rows, pictures, pictured = list[dict[str, str]](), 0, 0
-    for line in sums.decode("utf-8").splitlines():
-        digest, _, name = line.partition("  ")
-        size = (release / name).lstat().st_size
-        if layout.exported(name):
-            pictures, pictured = pictures + 1, pictured + size
-        else:
-            rows.append({"name": name, "size": _size(size), "digest": digest})
-    exported = {"count": pictures, "size": _size(pictured)} if pictures else None
-    return rows, exported, hashlib.sha256(sums).hexdigest()
-
-
-def _size(size: int) -> str:
-    units = ((10**9, "GB"), (10**6, "MB"), (10**3, "kB"))
-    return next((f"{size / unit:.1f} {name}" for unit, name in units if size >= unit), f"{size} bytes")
