@@ -1,11 +1,14 @@
-"""What is found by its file: the modules of a package of ours, and what they register; so that nothing keeps a list."""
+"""What is found by its file: the modules of a package of ours, what they register, and packages that are optional."""
 
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import pkgutil
 from pathlib import Path
 from typing import Any
+
+from sfumato.errors import EnvironmentProblem
 
 
 def modules(package: str) -> dict[str, Path]:
@@ -24,3 +27,15 @@ def registered(package: str, attribute: str) -> dict[str, Any]:
     for name in modules(package):
         found |= getattr(importlib.import_module(f"sfumato.{package}.{name}"), attribute, {})
     return found
+
+
+def installed(extra: str, *packages: str) -> list[Path]:
+    """The folders of packages that an extra of ours installs; none of them is imported."""
+    specs = {package: importlib.util.find_spec(package) for package in packages}
+    origins = {package: spec.origin for package, spec in specs.items() if spec is not None and spec.origin is not None}
+    if lacking := [package for package in packages if package not in origins]:
+        raise EnvironmentProblem(
+            f"Expected the packages {', '.join(packages)}, got no {', no '.join(lacking)}.",
+            fix=f'run `pip install "sfumato[{extra}]"`, or go without',
+        )
+    return [Path(origin).parent for origin in origins.values()]

