@@ -20,8 +20,9 @@ if TYPE_CHECKING:
     from sfumato.experiments.recipe import RecipeResult
     from sfumato.experiments.status import store_status
     from sfumato.judging.attack import attack_release
+    from sfumato.judging.attribute_leak import Leak
     from sfumato.judging.evaluate import evaluate_release
-    from sfumato.judging.leak import Leak, measure_leak
+    from sfumato.judging.leak import measure_leak
     from sfumato.judging.predict import predict_images
     from sfumato.judging.selection import select_classifier
     from sfumato.judging.student import train_student
@@ -89,7 +90,7 @@ _HOMES = {
     "Experiment": "experiments.experiment",
     "Images": "values",
     "Job": "making.release",
-    "Leak": "judging.leak",
+    "Leak": "judging.attribute_leak",
     "Metric": "contracts",
     "Plan": "making.release",
     "Reading": "contracts",

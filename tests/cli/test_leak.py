@@ -36,7 +36,11 @@ def test_what_is_printed(hidden: tuple[Path, Path]) -> None:
     assert "An attribute hidden is not a person hidden" in outcome.out
     assert outcome.out.lower().count("epsilon") == outcome.out.count("There is no epsilon here") == 1
     lines = outcome.out.splitlines()
-    assert [line.split(",")[0].split(" (")[0].strip() for line in lines[1:6]] == [*["colour"] * 3, "shape", "brightness"]
+    assert [line.split(",")[0].split(" (")[0].strip() for line in lines[1:6]] == [
+        *["colour"] * 3,
+        "shape",
+        "brightness",
+    ]
     page = release.with_name("h.lab") / "leak.html"
     assert str(page) in outcome.out
     assert page.exists()
@@ -79,4 +83,6 @@ def test_bad_request(name: str, workdir: Path) -> None:
 
 def test_an_attribute_that_is_not_hidden(hidden: tuple[Path, Path]) -> None:
     data, release = hidden
-    refused(sfumato("leak", release, "--real", data, "--attribute", "race"), 2, "that is hidden here, colour; got 'race'")
+    refused(
+        sfumato("leak", release, "--real", data, "--attribute", "race"), 2, "that is hidden here, colour; got 'race'"
+    )

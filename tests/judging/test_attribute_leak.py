@@ -89,6 +89,14 @@ def test_the_head_of_the_method_is_asked_where_it_may_be() -> None:
     assert (told.accuracy, told.majority, told.images) == (1, 0.5, 120)
 
 
+def test_the_head_is_not_asked_about_faces_from_the_side() -> None:
+    given = pairs(without_colour)
+    blue = given.real.attributes["colour"] == 0
+    told = leak(replace(given, head=torch.zeros(120, dtype=torch.int64).where(blue, -1)), trainer=First()).told
+    assert told is not None
+    assert (told.accuracy, told.images) == (1, 60)
+
+
 def test_a_masked_head_that_answers_one_class_raises_an_alarm() -> None:
     """The paper's CE + mask: PT is a class's frequency in every setup."""
     always_red = torch.ones(120, dtype=torch.int64)
@@ -131,7 +139,9 @@ def test_each_seed_holds_out_another_sixth_of_the_release() -> None:
     given = pairs(without_colour)
     found = {seeds: leak(given, seeds=seeds, trainer=First()).inside for seeds in ((0, 1), (0, 6), tuple(range(6)))}
     assert [score.images for score in found.values()] == [40, 20, 120]
-    assert found[tuple(range(6))].accuracy == pytest.approx(0.5)  # all of the release were asked about once: half are blue
+    assert found[tuple(range(6))].accuracy == pytest.approx(
+        0.5
+    )  # all of the release were asked about once: half are blue
 
 
 def test_too_small_a_release() -> None:

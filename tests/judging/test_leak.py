@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import shutil
 import stat
@@ -15,18 +16,19 @@ from safetensors.torch import load as load_safely
 from safetensors.torch import save
 
 from judging.hiding import hidden_release, on_disk
+from release.making import make_certificate
 from sfumato.contracts import Reading
-from sfumato.data import load
-from sfumato.errors import DataError, SfumatoError, UsageError, VerificationFailed
+from sfumato.data import load, load_attributed
+from sfumato.errors import DataError, EnvironmentProblem, SfumatoError, UsageError, VerificationFailed
 from sfumato.judging import attribute_judges
+from sfumato.judging import leak as leak_module
 from sfumato.judging.attribute_judges import PaperJudge, SmallJudge
 from sfumato.judging.leak import PICTURE, measure_leak
 from sfumato.judging.leak_table import HEAD, score_rows
 from sfumato.lab.folder import Lab
-from sfumato.lab.provenance import TENSORS
+from sfumato.lab.provenance import TENSORS, read_provenance
 from sfumato.release import write_release
-
-from release.making import make_certificate
+from sfumato.statistics import faces
 
 
 @pytest.fixture(autouse=True)
@@ -157,10 +159,19 @@ BAD: dict[str, tuple[dict[str, Any], Callable[[Path], None] | None, type[Sfumato
     "the part test": ({"parts": "test"}, None, UsageError, "parts that were released, v+g; got 'test'"),
     "no part at all": ({"parts": ""}, None, UsageError, "parts that were released, v+g; got ''"),
     "unknown front": ({"front": "all"}, None, UsageError, "front as no or test, got 'all'"),
-    "no faces": ({"front": "test"}, None, UsageError, "in none of which dlib finds a face"),
-    "other size": ({"reading": Reading(size=8)}, None, UsageError, "Expected the images that the release was made from"),
+    "other size": (
+        {"reading": Reading(size=8)},
+        None,
+        UsageError,
+        "Expected the images that the release was made from",
+    ),
     "real data not there": ({"real": "nowhere"}, None, SfumatoError, "got a path where nothing is"),
-    "real data without attributes": ({"real": "digits"}, None, UsageError, "Expected a data set with several attributes"),
+    "real data without attributes": (
+        {"real": "digits"},
+        None,
+        UsageError,
+        "Expected a data set with several attributes",
+    ),
     "a foreign table": ({}, foreign_table, DataError, "Expected a table of leaks that Sfumato wrote"),
     "no lab": ({}, no_lab, DataError, "Expected the lab folder that `hide` wrote"),
     "a release of another kind": ({}, another_release, SfumatoError, "Expected a release of images with a hidden"),
@@ -183,6 +194,45 @@ def test_bad_input(name: str, copy: tuple[Path, Path]) -> None:
     assert needle in refused.value.what
     assert refused.value.what.count("\n") == 0
     assert sorted(path.name for path in release.parent.rglob("*")) == before  # nothing was written
+
+
+def test_faces_from_the_front_where_there_are_none(made: tuple[Path, Path]) -> None:
+    pytest.importorskip("dlib", reason="needs dlib")
+    data, release = made
+    with pytest.raises(UsageError, match="in none of which dlib finds a face"):
+        measure_leak(release, str(data), front="test")
+
+
+def test_images_without_a_face_from_the_front_are_not_tested(
+    copy: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With bright pictures in the place of faces, because the pictures of this test show none."""
+
+    def bright(pixels: torch.Tensor) -> torch.Tensor:
+        return pixels.float().mean((1, 2, 3)) > 70
+
+    monkeypatch.setattr(leak_module, "front_faces", bright)
+    data, release = copy
+    found = measure_leak(release, str(data), seeds=1, front="test", keep=())
+    images = load_attributed(data, ("colour",))
+    parts = read_provenance(Lab.beside(release).folder).parts
+    assert 0 < found.real["colour"].images == int(bright(images.pixels[parts == 3]).sum()) < 24
+    assert found.told is not None
+    assert found.told.images == int(bright(images.pixels[(parts == 1) | (parts == 2)]).sum()) < 72
+    measure_leak(release, str(data), seeds=1, keep=())
+    assert [one["front"] for one in leaks(release)] == ["test", "no"]
+    assert "tested on 24" in Lab.beside(release).folder.joinpath("leak.md").read_text()
+    assert f"tested on {found.real['colour'].images}, faces from the front" in (
+        Lab.beside(release).folder.joinpath("leak.md").read_text()
+    )
+
+
+def test_faces_from_the_front_without_dlib(made: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    data, release = made
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    faces._detector.cache_clear()
+    with pytest.raises(EnvironmentProblem, match="got no dlib"):
+        measure_leak(release, str(data), front="test")
 
 
 def test_no_release_at_all(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The page of a leak: everything that was measured, alarms in words, no promise, and nothing that a name could inject."""
+"""The page of a leak: all that was measured, alarms in words, no promise, and nothing that a name could inject."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from sfumato.cli._printing import print_json
 
 _REAL = "The real data, as given to `hide`."
 _KEEP = "Attributes to measure utility by, separated by commas; default: all that were kept."
-_JUDGE = "A small network (half a minute each on one core), or DECO-Bench's ResNet18 (long)."
+_JUDGE = "A small network (a minute each on one core), or DECO-Bench's ResNet18 (long)."
 _PARTS = "Train judges on g, v+g or tr+v+g; default: all that were released."
 _FRONT = "`test`: test faces from the front alone (needs dlib)."
 

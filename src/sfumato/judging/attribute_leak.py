@@ -42,7 +42,7 @@ class Leak:
     settings: dict[str, Any]  # of the judge
     seeds: tuple[int, ...]
     parts: str  # whose re-generated images the judges were trained on, such as v+g
-    front: Front  # which images had to show a face from the front
+    front: Front  # which images had to show a face from the front; with "test", those of the head (PT) had to as well
     trained_on: int
     told: AttributeScore | None  # PT: by the method's own head; None where it has none, or was trained on these images
     real: dict[str, AttributeScore]  # by attribute: judges trained on the real images, tested on other real ones
@@ -61,7 +61,7 @@ class Pairs:
     released: Attributed  # with all labels of their sources
     real: Attributed  # the sources, image by image
     test: Attributed
-    head: Tensor | None  # int64 (n,): the class that the method's own head tells of each released image
+    head: Tensor | None  # int64 (n,): what the method's own head tells of each released image; -1: it is not asked
     head_learnt: Tensor  # int64 (m,): the hidden attribute of the records that the hider was trained on
 
 
@@ -138,17 +138,15 @@ def _inside(trainer: Judge, released: Attributed, hidden: str, seeds: tuple[int,
         predicted.append(answers(held_out.pixels)[hidden])
         truth.append(held_out.attributes[hidden])
     different = sum(len(folds[at]) for at in {seed % FOLDS for seed in seeds})
-    return score_attribute(
-        predicted, truth, released.attributes[hidden], released.classes[hidden], images=different
-    )
+    return score_attribute(predicted, truth, released.attributes[hidden], released.classes[hidden], images=different)
 
 
 def _told(pairs: Pairs, hidden: str) -> AttributeScore | None:
     if pairs.head is None:
         return None
-    truth = pairs.released.attributes[hidden]
-    classes = pairs.released.classes[hidden]
-    return score_attribute([pairs.head], [truth], pairs.head_learnt, classes, images=len(truth))
+    asked = pairs.head >= 0
+    truth, classes = pairs.released.attributes[hidden][asked], pairs.released.classes[hidden]
+    return score_attribute([pairs.head[asked]], [truth], pairs.head_learnt, classes, images=len(truth))
 
 
 def _alarms(
@@ -172,7 +170,7 @@ def _alarms(
 
 def _refuse_one_class(pairs: Pairs, hidden: str) -> None:
     for images, which in ((pairs.released, "released"), (pairs.test, "test")):
-        if len(images.attributes[hidden].unique()) < 2:
+        if len(torch.unique(images.attributes[hidden])) < 2:
             raise DataError(
                 f"Expected {which} images of at least 2 classes of {hidden}, got 1: there is nothing to tell apart.",
                 fix="judge more parts, or an attribute that differs between people",

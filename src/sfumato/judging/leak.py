@@ -55,10 +55,8 @@ def measure_leak(
     provenance.check(images)
     pairs = pairs_of(release.images, images, provenance, chosen)
     if front == "test":
-        pairs = replace(pairs, test=pairs.test.rows(front_faces(pairs.test.pixels)))
-    found = leak_of(
-        pairs, asked, trainer, judge=judge, seeds=tuple(range(seeds)), parts="+".join(chosen), front=front
-    )
+        pairs = _from_the_front(pairs)
+    found = leak_of(pairs, asked, trainer, judge=judge, seeds=tuple(range(seeds)), parts="+".join(chosen), front=front)
     hidden = found.attribute
     with lab:
         add_leak(lab, found)
@@ -97,6 +95,14 @@ def pairs_of(released: Attributed, images: Attributed, provenance: Provenance, p
     return Pairs(
         sources.with_pixels(released.pixels).rows(chosen), sources.rows(chosen), images.rows(tests), told, learnt
     )
+
+
+def _from_the_front(pairs: Pairs) -> Pairs:
+    """The same, with test images that show a face from the front; the head is asked about such faces alone, too."""
+    front = pairs.test.rows(front_faces(pairs.test.pixels))
+    if pairs.head is None:
+        return replace(pairs, test=front)
+    return replace(pairs, test=front, head=pairs.head.where(front_faces(pairs.real.pixels), -1))
 
 
 def _hidden(attribute: str | None, provenance: Provenance) -> str:

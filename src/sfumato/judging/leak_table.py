@@ -118,8 +118,8 @@ def recognised(leak: Document) -> tuple[str, ...]:
 
 def _match(match: Document, how: str) -> str:
     return (
-        f"For {_with_error(match, 'share')} % of the released images, {how}, the nearest of {match['images']} real ones "
-        f"is the one that it was made from (chance {_percent(match['chance'], digits=2)} %)."
+        f"For {_with_error(match, 'share')} % of the released images, {how}, the nearest of {match['images']} "
+        f"real ones is the one that it was made from (chance {_percent(match['chance'], digits=2)} %)."
     )
 
 
@@ -127,9 +127,7 @@ def _same_of(leak: Mapping[str, Any]) -> tuple[str, ...]:
     return (leak["judge"], leak["parts"], leak["front"])
 
 
-def _row(
-    name: str, real: Document | None, released: Document | None, gained: Document | None
-) -> tuple[str, ...]:
+def _row(name: str, real: Document | None, released: Document | None, gained: Document | None) -> tuple[str, ...]:
     either = released or {}
     return (
         printable(name),
@@ -137,8 +135,8 @@ def _row(
         _with_error(released, "accuracy"),
         _with_error(gained, "value"),
         *(_percent(either.get(key)) for key in ("majority", "test_majority", "chance")),
-        *(_percent(one and one["balanced"]) for one in (real, released)),
-        *(_percent(one and one["seed_deviation"]) for one in (real, released)),
+        *(_percent(None if one is None else one["balanced"]) for one in (real, released)),
+        *(_percent(None if one is None else one["seed_deviation"]) for one in (real, released)),
     )
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from sfumato.errors import NotApplicable, UsageError
+from sfumato.errors import EnvironmentProblem, NotApplicable
 from sfumato.statistics.faces import face_codes, front_faces
 from sfumato.statistics.re_identification import Matched, matched, small_grey
 
@@ -40,15 +40,15 @@ def recognition(released: Tensor, sources: Tensor) -> Recognition:
     by_pixels = _match(matched(small_grey(released), small_grey(sources), torch.arange(len(sources))))
     try:
         return Recognition(by_pixels, _by_faces(released, sources), "")
-    except (NotApplicable, UsageError) as reason:
+    except (NotApplicable, EnvironmentProblem) as reason:
         return Recognition(by_pixels, None, reason.what)
 
 
 def _by_faces(released: Tensor, sources: Tensor) -> Match:
     front_faces(sources[:FIRST], both="or")
     some = torch.randperm(len(sources), generator=torch.Generator().manual_seed(0))[:MOST_FACES]
-    codes = [face_codes(pixels[some]).codes for pixels in (released, sources)]
-    return _match(matched(*codes, torch.arange(len(some))))
+    codes, real = (face_codes(pixels[some]).codes for pixels in (released, sources))
+    return _match(matched(codes, real, torch.arange(len(some))))
 
 
 def _match(found: Matched) -> Match:

@@ -1,4 +1,4 @@
-"""Residual networks (He, Zhang, Ren and Sun 2016): for small images with a 3x3 stem and no max-pool, or as published."""
+"""Residual networks (He, Zhang, Ren and Sun 2016), with a stem for small images (3x3, no max-pool) or as published."""
 
 from __future__ import annotations
 
@@ -76,9 +76,7 @@ class BasicBlock(nn.Module):
         return relu(self.second_norm(self.second(inner)) + self.shortcut(maps))
 
 
-def resnet18(
-    channels: int, classes: int, *, width: int = 64, norm: Norm = "batch", stem: Stem = "small"
-) -> ResNet:
+def resnet18(channels: int, classes: int, *, width: int = 64, norm: Norm = "batch", stem: Stem = "small") -> ResNet:
     return ResNet((2, 2, 2, 2), channels, classes, width=width, norm=norm, stem=stem)
 
 
