@@ -10,7 +10,8 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from judging.shapes import CLASSES, SIDE, shapes
+from judging.shapes import CLASSES, shapes
+from sfumato.contracts import Reading
 from sfumato.data import load_attributed
 from sfumato.lab.folder import Lab
 from sfumato.lab.provenance import PARTS, Provenance, fingerprint
@@ -46,9 +47,10 @@ def hidden_release(
     shares: tuple[float, ...] = (20, 20, 40, 20),
     made: Callable[[Attributed], Tensor] = copied,
     head: bool = True,
+    reading: Reading = Reading(),  # noqa: B008 - frozen, so shared safely
 ) -> Path:
     """What `hide` writes, by a method that makes `made` of the real images; its head always knows the attribute."""
-    images = load_attributed(data, NAMES)
+    images = load_attributed(data, NAMES, reading)
     part_of = split_parts(images.attributes[HIDDEN], shares=shares)
     sources = torch.isin(part_of, torch.tensor([PARTS.index(part) for part in parts])).nonzero()[:, 0]
     chosen = images.rows(sources)
@@ -56,12 +58,13 @@ def hidden_release(
     released = Attributed(
         made(chosen), {name: chosen.attributes[name] for name in kept}, {name: chosen.classes[name] for name in kept}
     )
+    side = released.pixels.shape[2]
     facts = HiddenFacts(
         hidden=HIDDEN,
         values=images.classes[HIDDEN],
         method=HidingMethod(name="copy", package_version="0", hyperparameters={}),
         weights=None,
-        images=ImageFacts(count=len(released), channels=3, height=SIDE, width=SIDE),
+        images=ImageFacts(count=len(released), channels=released.pixels.shape[1], height=side, width=side),
         labels=dict(released.classes),
     )
     write_hidden(folder, released, facts)

@@ -115,6 +115,11 @@ def test_a_method_without_a_head_tells_nothing(tmp_path: Path, made: tuple[Path,
     assert measure_leak(release, str(made[0]), seeds=1, keep=()).told is None
 
 
+def test_real_images_are_read_as_large_as_the_released_ones(tmp_path: Path, made: tuple[Path, Path]) -> None:
+    release = hidden_release(tmp_path / "h", made[0], reading=Reading(size=8, mode="grey"))
+    assert measure_leak(release, str(made[0]), seeds=1, keep=()).trained_on == 72
+
+
 def foreign_table(release: Path) -> None:
     Lab.beside(release).folder.joinpath("leak.json").write_text('{"leaks": [{"attribute": "colour"}]}')
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 from sfumato import data
 from sfumato.contracts import Reading
@@ -38,7 +39,8 @@ def measure_leak(
 
     `parts` are those whose released images the judges are trained on: g, v+g or tr+v+g; by default all that were
     released. With `front` "test", only real images that show a face from the front are tested. There is no epsilon
-    here: everything is measured, and holds for judges like these.
+    here: everything is measured, and holds for judges like these. Where `reading` does not say how large the real
+    images are, they are read as large as the released ones.
     """
     trainer = find_judge(judge)
     if not 1 <= seeds <= MOST_SEEDS:
@@ -50,8 +52,9 @@ def measure_leak(
     provenance = read_provenance(lab.folder)
     asked = (_hidden(attribute, provenance), *_kept(keep, tuple(release.images.attributes)))
     chosen = _parts(parts, provenance)
-    read_leaks(lab.folder)  # refuse a foreign table before the work
-    images = data.load_attributed(real, provenance.names, reading or Reading())
+    with lab:  # report an unusable lab folder, or a foreign table in it, before the work
+        read_leaks(lab.folder)
+    images = data.load_attributed(real, provenance.names, _as_released(reading or Reading(), release.images))
     provenance.check(images)
     pairs = pairs_of(release.images, images, provenance, chosen)
     if front == "test":
@@ -95,6 +98,14 @@ def pairs_of(released: Attributed, images: Attributed, provenance: Provenance, p
     return Pairs(
         sources.with_pixels(released.pixels).rows(chosen), sources.rows(chosen), images.rows(tests), told, learnt
     )
+
+
+def _as_released(reading: Reading, released: Attributed) -> Reading:
+    """How real images are read: in the size and mode of the released ones, where it is not said."""
+    channels, height, width = released.pixels.shape[1:]
+    square = height if height == width else None
+    mode: Literal["grey", "colour"] = "grey" if channels == 1 else "colour"
+    return replace(reading, size=reading.size or square, mode=reading.mode or mode)
 
 
 def _from_the_front(pairs: Pairs) -> Pairs:

@@ -11,11 +11,13 @@ from typing import Any
 from sfumato.errors import DataError, printable
 from sfumato.judging.attribute_leak import Leak
 from sfumato.lab.folder import NOTICE, Lab
-from sfumato.lab.scores import LAB_SIDE, versions
+from sfumato.lab.scores import versions
 
 Document = dict[str, Any]
 NAME = "leak"
 UNDEFINED = "-"
+NOT_TO_SHARE = NOTICE.splitlines()[0]
+LAB_SIDE = "Every number here was computed from real images: all of it is lab material."
 LIMITS = (
     "There is no epsilon here. What was measured holds for judges like these; a stronger one may find more.",
     "An attribute hidden is not a person hidden: see who is recognised.",
@@ -44,7 +46,7 @@ def add_leak(lab: Lab, leak: Leak) -> None:
     new = {**asdict(leak), "versions": versions()}
     kept = [known for known in read_leaks(lab.folder) if _same_of(known) != _same_of(new)]
     leaks = [*kept, new]
-    document = {"notice": NOTICE.splitlines()[0], "lab_side": LAB_SIDE, "limits": LIMITS, "leaks": leaks}
+    document = {"notice": NOT_TO_SHARE, "lab_side": LAB_SIDE, "limits": LIMITS, "leaks": leaks}
     lab.write(f"{NAME}.json", json.dumps(document, indent=2, allow_nan=False) + "\n")
     lab.write(f"{NAME}.md", leak_table(leaks))
 
@@ -69,7 +71,7 @@ def read_leaks(folder: Path) -> list[Document]:
 
 def leak_table(leaks: list[Document]) -> str:
     """The table for people."""
-    text = [NOTICE, "# What the release gives away, and what it is good for", LAB_SIDE, *LIMITS]
+    text = [NOT_TO_SHARE, "# What the release gives away, and what it is good for", LAB_SIDE, *LIMITS]
     for leak in leaks:
         text += [f"## {title(leak)}", _markdown(HEAD, score_rows(leak)), *recognised(leak)]
         text += [f"**ALARM** {printable(alarm)}." for alarm in leak["alarms"]]

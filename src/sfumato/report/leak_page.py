@@ -13,6 +13,7 @@ from sfumato.errors import UsageError, printable
 from sfumato.judging.leak import PICTURE
 from sfumato.judging.leak_table import (
     HEAD,
+    LAB_SIDE,
     LIMITS,
     RECALL_HEAD,
     Document,
@@ -23,7 +24,6 @@ from sfumato.judging.leak_table import (
     title,
 )
 from sfumato.lab.folder import Lab
-from sfumato.lab.scores import LAB_SIDE
 from sfumato.report.charts import Axis, Bar, Point, Series, bars, legend, scatter
 
 PAGE = "leak.html"
