@@ -76,7 +76,7 @@ def test_the_numbers_are_in_the_lab(copy: tuple[Path, Path]) -> None:
     assert table.lower().count("epsilon") == table.count("There is no epsilon here")
     assert "An attribute hidden is not a person hidden" in table
     assert "The harmonic score does not apply" in table
-    assert "| colour, PT (the method's own head) | - | 100.0 ±" in table
+    assert "| colour, PT (the method's head) | - | 100.0 ±" in table
 
 
 def test_seeds_give_the_same_bytes(copy: tuple[Path, Path]) -> None:
@@ -106,7 +106,7 @@ def test_nothing_is_told_of_images_that_trained_the_head(tmp_path: Path, made: t
     assert measure_leak(release, str(made[0]), seeds=1).told is None
     (written,) = leaks(release)
     first = next(iter(score_rows(written)))
-    assert first == ("colour, PT (the method's own head)", *["-"] * (len(HEAD) - 1))
+    assert first == ("colour, PT (the method's head)", *["-"] * (len(HEAD) - 1))
     assert measure_leak(release, str(made[0]), seeds=1, parts="v+g").told is not None
 
 

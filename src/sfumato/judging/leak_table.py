@@ -26,7 +26,7 @@ LIMITS = (
     "The harmonic score does not apply: no membership attack is made on images that are re-generated one by one.",
 )
 HEAD = (
-    "measured on real images of the part test, accuracy in %",
+    "accuracy in % on real test images; PT and inside: on released ones",
     "trained on real images",
     "trained on released images",
     "privacy gain or utility loss",
@@ -93,7 +93,7 @@ def title(leak: Document) -> str:
 def score_rows(leak: Document) -> Iterator[tuple[str, ...]]:
     """The cells of the table, row by row; `-` where something is not defined."""
     hidden = leak["attribute"]
-    yield _row(f"{hidden}, PT (the method's own head)", None, leak["told"], None)
+    yield _row(f"{hidden}, PT (the method's head)", None, leak["told"], None)
     yield _row(f"{hidden}, CLS (lower hides more)", leak["real"][hidden], leak["released"][hidden], leak["gain"])
     yield _row(f"{hidden}, inside the release", None, leak["inside"], None)
     for name in leak["keep"]:

@@ -89,8 +89,8 @@ def constant_prediction(score: AttributeScore) -> str | None:
         return None
     return (
         f"{len(answered)} of {len(score.constant)} answer one class ({', '.join(dict.fromkeys(answered))}) for more "
-        f"than {ONE_CLASS:.0%} of the images: the accuracy is that class's frequency. Either nothing of the attribute "
-        "can be learnt, or the training failed; compare with the real images"
+        f"than {100 * ONE_CLASS:.0f} % of the images: the accuracy is that class's frequency. Either nothing of the "
+        "attribute can be learnt, or the training failed; compare with the real images"
     )
 
 
