@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     from sfumato.experiments.recipe import RecipeResult
     from sfumato.experiments.status import store_status
     from sfumato.judging.attack import attack_release
+    from sfumato.judging.attribute_leak import Leak
     from sfumato.judging.evaluate import evaluate_release
+    from sfumato.judging.leak import measure_leak
     from sfumato.judging.predict import predict_images
     from sfumato.judging.selection import select_classifier
     from sfumato.judging.student import train_student
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
     from sfumato.release import verify as verify_release
     from sfumato.report.confined import write_public_page
     from sfumato.report.evaluation import write_page
+    from sfumato.report.leak_page import write_leak_page
     from sfumato.report.site import write_site
     from sfumato.values import Images, Reference, Release, Score, Spec
 
@@ -43,6 +46,7 @@ __all__ = [
     "HidingPlan",
     "Images",
     "Job",
+    "Leak",
     "Metric",
     "Plan",
     "Reading",
@@ -63,6 +67,7 @@ __all__ = [
     "evaluate_release",
     "hide_attribute",
     "make_release",
+    "measure_leak",
     "plan_hiding",
     "plan_release",
     "plan_training",
@@ -77,6 +82,7 @@ __all__ = [
     "train_model",
     "train_student",
     "verify_release",
+    "write_leak_page",
     "write_page",
     "write_public_page",
     "write_site",
@@ -91,6 +97,7 @@ _HOMES = {
     "HidingPlan": "making.hide",
     "Images": "values",
     "Job": "making.release",
+    "Leak": "judging.attribute_leak",
     "Metric": "contracts",
     "Plan": "making.release",
     "Reading": "contracts",
@@ -111,6 +118,7 @@ _HOMES = {
     "evaluate_release": "judging.evaluate",
     "hide_attribute": "making.hide",
     "make_release": "making.release",
+    "measure_leak": "judging.leak",
     "plan_hiding": "making.hide",
     "plan_release": "making.release",
     "plan_training": "making.model",
@@ -125,6 +133,7 @@ _HOMES = {
     "train_model": "making.model",
     "train_student": "judging.student",
     "verify_release": "release:verify",
+    "write_leak_page": "report.leak_page",
     "write_page": "report.evaluation",
     "write_public_page": "report.confined",
     "write_site": "report.site",

@@ -10,7 +10,7 @@ from torch.func import functional_call, vmap
 from sfumato.errors import UsageError
 from sfumato.networks.cifar_resnet import CifarResNet
 from sfumato.networks.classifiers import architectures, build
-from sfumato.networks.resnet import ResNet
+from sfumato.networks.resnet import ResNet, resnet18
 from sfumato.networks.wide_resnet import WideResNet
 
 # Exact where the design fixes every layer; MobileNetV2 and ShuffleNetV2 as published, with ten classes.
@@ -182,3 +182,15 @@ def test_group_norm_gradients_are_per_example() -> None:
     nn.functional.cross_entropy(network(images), labels, reduction="sum").backward()
     for name, parameter in network.named_parameters():
         torch.testing.assert_close(rows[name].sum(0), parameter.grad)
+
+
+def test_a_published_stem_makes_the_map_a_quarter_as_wide() -> None:
+    """7x7 with stride two, then a max-pool with stride two, as He et al. (2016) have it for photographs."""
+    seen: list[torch.Size] = []
+    for stem in ("small", "photographs"):
+        network = resnet18(3, 10, width=4, stem=stem)
+        network.stages.register_forward_pre_hook(lambda _, maps: seen.append(maps[0].shape))
+        assert network(torch.rand(2, 3, 32, 32)).shape == (2, 10)
+    assert seen == [(2, 4, 32, 32), (2, 4, 8, 8)]
+    published = resnet18(3, 1000, stem="photographs")
+    assert sum(parameter.numel() for parameter in published.parameters()) == 11_689_512  # as torchvision counts it

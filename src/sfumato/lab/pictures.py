@@ -17,14 +17,14 @@ ALARM, INK = "#b00020", "black"  # colours of captions of private images, and of
 ROWS, PER_CLASS, GAP, HEAD, MIDDLE = 10, 8, 4, 24, 16
 
 
-def side_by_side(real: Images, synthetic: Images, path: Path) -> None:
-    """Up to ten classes as rows: real images left, synthetic ones right."""
-    halves = [Image.fromarray(_grid(images, min(ROWS, len(real.classes)))) for images in (real, synthetic)]
+def side_by_side(real: Images, made: Images, path: Path, *, caption: str = "SYNTHETIC") -> None:
+    """Up to ten classes as rows: real images left, those that were made right; the first ones of each class."""
+    halves = [Image.fromarray(_grid(images, min(ROWS, len(real.classes)))) for images in (real, made)]
     start = halves[0].width + MIDDLE
     sheet = Image.new("RGB", (start + halves[1].width, halves[0].height + HEAD), "white")
     draw = ImageDraw.Draw(sheet)
     draw.text((2, 3), "REAL: private, lab only", fill=ALARM, font=ImageFont.load_default(14))
-    draw.text((start + 2, 3), "SYNTHETIC", fill=INK, font=ImageFont.load_default(14))
+    draw.text((start + 2, 3), caption, fill=INK, font=ImageFont.load_default(14))
     sheet.paste(halves[0], (0, HEAD))
     sheet.paste(halves[1], (start, HEAD))
     save_picture(sheet, path)
