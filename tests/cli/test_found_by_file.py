@@ -39,6 +39,7 @@ NEEDED: dict[str, tuple[str, ...]] = {  # the least that each command must be gi
     "train": ("digits", "--epsilon", "1", "--out", "r"),
     "plan": ("digits", "--epsilon", "1"),
     "hide": ("digits", "--attribute", "race", "--out", "h"),
+    "leak": ("folder", "--real", "digits"),
     "verify": ("folder",),
     "evaluate": ("folder", "--real", "digits"),
     "attack": ("folder", "--real", "digits"),

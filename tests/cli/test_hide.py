@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from attributed import write_folder
 from cli.checking import refused
 from sfumato.release import read_hidden
-from wording import only_says_there_is_no_epsilon
 
+from attributed import write_folder
 from commands import sfumato
+from wording import only_says_there_is_no_epsilon
 
 
 @pytest.fixture(scope="module")

@@ -14,9 +14,9 @@ import pytest
 from cli.checking import Change, left_in, refused
 from release.hidden_making import make_faces, make_facts
 from sfumato.release import write_hidden
-from wording import PROMISES, only_says_there_is_no_epsilon
 
 from commands import COMMAND, Outcome, sfumato
+from wording import PROMISES, only_says_there_is_no_epsilon
 
 
 def test_verify_says_yes(made: tuple[Path, Path, Outcome]) -> None:

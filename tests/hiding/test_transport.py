@@ -7,9 +7,10 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from attributed import CLASSES, attributes, pictures
 from sfumato.hiding.transport import Transport
 from sfumato.values import Images
+
+from attributed import CLASSES, attributes, pictures
 
 
 class NoCheckpoints:

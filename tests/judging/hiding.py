@@ -69,7 +69,7 @@ def hidden_release(
     )
     write_hidden(folder, released, facts)
     told = torch.nn.functional.one_hot(chosen.attributes[HIDDEN], 3).float() if head else None
-    provenance = Provenance(HIDDEN, NAMES, part_of, sources, told, fingerprint(images))
+    provenance = Provenance(HIDDEN, NAMES, None, part_of, sources, told, fingerprint(images))
     with Lab.beside(folder) as lab:
         provenance.write(lab)
     return folder

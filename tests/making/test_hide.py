@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 import torch
 
-from attributed import CLASSES, write_folder
 from sfumato import data
 from sfumato.errors import DataError, UsageError
 from sfumato.hiding.transport import Transport
@@ -18,6 +17,8 @@ from sfumato.making import hide
 from sfumato.making.hide import HidingJob, hide_attribute, plan_hiding
 from sfumato.release import read_hidden, verify
 from sfumato.values import Rewriter
+
+from attributed import CLASSES, write_folder
 
 
 @pytest.fixture(scope="module")

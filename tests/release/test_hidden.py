@@ -25,6 +25,7 @@ from sfumato.release.hidden import write_hidden
 from sfumato.release.kind import release_kind
 from sfumato.release.write import write_release
 from sfumato.values import Attributed
+
 from wording import PROMISES, only_says_there_is_no_epsilon
 
 

@@ -13,6 +13,7 @@ from release.hidden_making import WEIGHTS, make_faces, make_facts
 from sfumato.errors import UsageError, VerificationFailed
 from sfumato.release import HiddenFacts, checked_facts
 from sfumato.release.hidden_facts import parse_hidden_facts
+
 from wording import only_says_there_is_no_epsilon
 
 

@@ -20,6 +20,7 @@ from release.making import CLASSES, edit_table, make_certificate, make_images, r
 from sfumato.errors import NoGuarantee, VerificationFailed
 from sfumato.release import layout, read_hidden, verify, write_hidden
 from sfumato.values import Attributed
+
 from wording import PROMISES, only_says_there_is_no_epsilon
 
 Change = Callable[[Path], Any]

@@ -18,9 +18,9 @@ from sfumato.errors import VerificationFailed
 from sfumato.release import write_hidden
 from sfumato.report.public import write_page_here
 from sfumato.values import Attributed
-from wording import PROMISES, only_says_there_is_no_epsilon
 
 from commands import sfumato
+from wording import PROMISES, only_says_there_is_no_epsilon
 
 
 def words(text: str) -> str:

@@ -54,7 +54,8 @@ def measure_leak(
     chosen = _parts(parts, provenance)
     with lab:  # report an unusable lab folder, or a foreign table in it, before the work
         read_leaks(lab.folder)
-    images = data.load_attributed(real, provenance.names, _as_released(reading or Reading(), release.images))
+    reading = _as_released(reading or Reading(), release.images)
+    images = data.load_attributed(real, provenance.names, reading, person=provenance.person)
     provenance.check(images)
     pairs = pairs_of(release.images, images, provenance, chosen)
     if front == "test":

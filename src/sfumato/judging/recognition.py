@@ -11,7 +11,7 @@ from sfumato.errors import EnvironmentProblem, NotApplicable
 from sfumato.statistics.faces import face_codes, front_faces
 from sfumato.statistics.re_identification import Matched, matched, small_grey
 
-MOST_FACES = 1_000  # pairs whose codes are compared: a code takes a tenth of a second
+MOST_FACES = 500  # pairs whose codes are compared: a code takes a tenth of a second
 FIRST = 8  # real images in which there has to be a face, before the codes of all are made
 
 
