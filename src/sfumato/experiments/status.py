@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from sfumato.errors import UsageError
-from sfumato.lab.store import STUDIES, Store, Stored
+from sfumato.lab.store import HIDING, STUDIES, Store, Stored
 
 
 def store_status(store: Path | str = "runs") -> list[dict[str, Any]]:
@@ -27,18 +27,22 @@ def line_of(cell: Stored) -> dict[str, Any]:
     line = {
         "cell": cell.digest,
         "state": state,
-        "name": f"{inputs.get('data')} by {inputs.get('method')}, epsilon {inputs.get('epsilon'):g}, "
-        f"repeat {inputs.get('repeat', 0)}",
+        "name": _name(inputs),
         "measures": sorted(cell.measures()),
     }
     return line if state in ("released", "waiting") else {**line, **_stage(cell, released)}
 
 
+def _name(inputs: dict[str, Any]) -> str:
+    """What it is for people; where an attribute is hidden there is no epsilon."""
+    guarantee = f"epsilon {inputs['epsilon']:g}, " if "epsilon" in inputs else ""
+    return f"{inputs.get('data')} by {inputs.get('method')}, {guarantee}repeat {inputs.get('repeat', 0)}"
+
+
 def _stage(cell: Stored, released: bool) -> dict[str, Any]:
     """What is being done, how fast, and how long that will take."""
     stage, phase = cell.stage(), "judging" if released else "releasing"
-    if cell.folder.parent.name == STUDIES:
-        phase = "study"
+    phase = {STUDIES: "study", HIDING: "hiding"}.get(cell.folder.parent.name, phase)
     if stage is None:
         return {"stage": phase, "done": "", "rate": None, "left": None}
     return {

@@ -7,6 +7,7 @@ released. The baseline is the same code on the real images that were re-generate
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -74,17 +75,16 @@ def leak_of(
     seeds: tuple[int, ...],
     parts: str,
     front: Front = "no",
+    baseline: Mapping[str, AttributeScore] | None = None,
 ) -> Leak:
-    """What the released images tell of the attributes; the first of those asked is the hidden one."""
+    """What the released images tell of the attributes; the first of those asked is the hidden one.
+
+    `baseline` is what `baseline_of` found with the same real images, judge and seeds; None: it is measured here.
+    """
     hidden, keep = asked[0], asked[1:]
-    if len(pairs.released) < LEAST_RELEASED:
-        raise DataError(
-            f"Expected at least {LEAST_RELEASED} released images of {parts} to judge, got {len(pairs.released)}.",
-            fix="judge more parts, or hide the attribute of more images",
-        )
-    _refuse_one_class(pairs, hidden)
+    _refuse_unjudgeable(pairs, hidden, parts)
     released = _tested(trainer, pairs.released, pairs.test, asked, seeds, "judges of released images")
-    real = _tested(trainer, pairs.real, pairs.test, asked, seeds, "judges of real images")
+    real = _baseline(pairs, asked, trainer, seeds) if baseline is None else dict(baseline)
     inside = _inside(trainer, pairs.released, hidden, seeds)
     told = _told(pairs, hidden)
     return Leak(
@@ -105,6 +105,20 @@ def leak_of(
         recognition=recognition(pairs.released.pixels, pairs.real.pixels),
         alarms=_alarms(told, real, released, inside),
     )
+
+
+def baseline_of(
+    pairs: Pairs, asked: tuple[str, ...], trainer: Judge, *, seeds: tuple[int, ...], parts: str
+) -> dict[str, AttributeScore]:
+    """What judges tell that are trained on the real images: the same for every method that re-generates these."""
+    _refuse_unjudgeable(pairs, asked[0], parts)
+    return _baseline(pairs, asked, trainer, seeds)
+
+
+def _baseline(
+    pairs: Pairs, asked: tuple[str, ...], trainer: Judge, seeds: tuple[int, ...]
+) -> dict[str, AttributeScore]:
+    return _tested(trainer, pairs.real, pairs.test, asked, seeds, "judges of real images")
 
 
 def _tested(
@@ -168,7 +182,12 @@ def _alarms(
     return tuple(f"{where}: {alarm}" for where, alarm in found if alarm is not None)
 
 
-def _refuse_one_class(pairs: Pairs, hidden: str) -> None:
+def _refuse_unjudgeable(pairs: Pairs, hidden: str, parts: str) -> None:
+    if len(pairs.released) < LEAST_RELEASED:
+        raise DataError(
+            f"Expected at least {LEAST_RELEASED} released images of {parts} to judge, got {len(pairs.released)}.",
+            fix="judge more parts, or hide the attribute of more images",
+        )
     for images, which in ((pairs.released, "released"), (pairs.test, "test")):
         if len(torch.unique(images.attributes[hidden])) < 2:
             raise DataError(

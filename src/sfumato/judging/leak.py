@@ -59,7 +59,7 @@ def measure_leak(
     provenance.check(images)
     pairs = pairs_of(release.images, images, provenance, chosen)
     if front == "test":
-        pairs = _from_the_front(pairs)
+        pairs = from_the_front(pairs)
     found = leak_of(pairs, asked, trainer, judge=judge, seeds=tuple(range(seeds)), parts="+".join(chosen), front=front)
     hidden = found.attribute
     with lab:
@@ -109,7 +109,7 @@ def _as_released(reading: Reading, released: Attributed) -> Reading:
     return replace(reading, size=reading.size or square, mode=reading.mode or mode)
 
 
-def _from_the_front(pairs: Pairs) -> Pairs:
+def from_the_front(pairs: Pairs) -> Pairs:
     """The same, with test images that show a face from the front; the head is asked about such faces alone, too."""
     front = pairs.test.rows(front_faces(pairs.test.pixels))
     if pairs.head is None:

@@ -5,6 +5,8 @@
                        measures/NAME.json one judgement with everything it depends on, flat enough for a table
     STORE/choices/DIGEST/                 a choice among cells that private records made, with its own ledger
     STORE/studies/DIGEST/                 a run of a study: inputs and measures as above, and no release
+    STORE/hiding/DIGEST/                  the same of a comparison of hiders, with the release and its lab; or of judges
+                                          of real images, which all hiders share, without a release
 
 It can be queried directly: `duckdb -c "select * from 'STORE/cells/*/measures/*.json'"`. The store is the
 only state: who runs a cell, on which machine, and how often it was tried, changes nothing else. All of it is lab
@@ -29,6 +31,7 @@ from sfumato.progress import Stage
 DIGITS = 16  # of a digest: 64 bits are enough to distinguish cells
 RELEASE = "release"
 STUDIES = "studies"
+HIDING = "hiding"
 PUBLIC_TRIAL = "public_trial"  # an input of cells whose private data was public, so that they cost nobody
 
 
@@ -116,6 +119,10 @@ class Store:
     def study(self, inputs: Mapping[str, Any]) -> Stored:
         """The same for a run of a study, which releases nothing and is in no ranking."""
         return self._folder_of(STUDIES, inputs)
+
+    def hiding(self, inputs: Mapping[str, Any]) -> Stored:
+        """The same for a run of a comparison of hiders, which costs nothing and is in no ranking."""
+        return self._folder_of(HIDING, inputs)
 
     def cells(self) -> Iterator[Stored]:
         """Every cell, finished or not, in the order of their names."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -100,14 +100,33 @@ def hide_attribute(job: HidingJob, out: Path | str) -> Path:
         lab.remember(_identity(job, read, learnt_from, plan.hider))
         train, validation = (_joined(learnt_from, part) for part in ("tr", "v"))
         rewriter = plan.hider.fit(train, validation, checkpoints=LabCheckpoints(lab))
-        sources = _sources(job, read.parts)
+        came = _provenance(job, read)
+        sources = came.sources
         pixels = _rewritten(rewriter, read.some(sources), lab, seed=job.seed)
-        told = None if rewriter.tells is None else rewriter.tells(pixels)
-        Provenance(
-            job.attribute, (job.attribute, *plan.keep), job.person, read.parts, sources, told, fingerprint(read.images)
-        ).write(lab)
+        replace(came, told=None if rewriter.tells is None else rewriter.tells(pixels)).write(lab)
         labels = {name: read.images.attributes[name][sources] for name in plan.keep}
         return write_hidden(out, Attributed(pixels, labels, facts.labels), facts)
+
+
+def real_side(job: HidingJob) -> tuple[Attributed, Provenance]:
+    """The images that a job reads, and which of them it releases; nothing is learnt and nothing is written.
+
+    It does not depend on the method, nor on what that learns from.
+    """
+    read = _read(job, job.data, _kept(job))
+    return read.images, _provenance(job, read)
+
+
+def _provenance(job: HidingJob, read: _Data) -> Provenance:
+    """Where the released images come from; what the method's head tells of them is not known yet."""
+    names = (job.attribute, *_labels(job, read))
+    sources = _sources(job, read.parts)
+    return Provenance(job.attribute, names, job.person, read.parts, sources, None, fingerprint(read.images))
+
+
+def _labels(job: HidingJob, read: _Data) -> tuple[str, ...]:
+    """The attributes that were read and are released as labels."""
+    return tuple(name for name in read.images.attributes if name not in (job.attribute, job.person))
 
 
 def _kept(job: HidingJob) -> tuple[str, ...]:
@@ -188,9 +207,8 @@ def _planned(job: HidingJob, read: _Data, learnt_from: tuple[_Data, ...]) -> Hid
         raise UsageError(
             f"Expected images in the parts {job.parts}, got none.", fix="give them a larger share with --shares"
         )
-    keep = tuple(name for name in read.images.attributes if name not in (job.attribute, job.person))
     seconds = hider.seconds(spec) * (1 + released / max(1, len(train))) / 2
-    return HidingPlan(spec, hider, counts, keep, released, seconds)
+    return HidingPlan(spec, hider, counts, _labels(job, read), released, seconds)
 
 
 def _joined(sets: tuple[_Data, ...], part: str) -> Images:
