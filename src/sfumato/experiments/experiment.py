@@ -14,6 +14,8 @@ from sfumato.errors import DataError, SfumatoError, UsageError
 from sfumato.experiments.cell import CellJob, sentence
 from sfumato.experiments.engines import Engine, EngineName, engine_of, local
 from sfumato.experiments.figures import draw_curve, draw_pictures
+from sfumato.experiments.hiding_comparison import HidingExperiment
+from sfumato.experiments.hiding_format import is_hiding
 from sfumato.experiments.live import watching
 from sfumato.experiments.questions import plain_line, questions, technical_line
 from sfumato.experiments.recipe import Cell, RecipeResult, Row, read_recipe, rows_of, written
@@ -219,10 +221,16 @@ def run_recipe(
     asked, what it would cost and how long it would take, and reads no private pixel.
     """
     folder, path = None if data is None else Path(data), Path(recipe)
-    kind = StudyExperiment if is_study(path) else Experiment
-    experiment = kind.of(path, profile=profile, out=Path(out), folder=folder)
+    experiment = _kind_of(path).of(path, profile=profile, out=Path(out), folder=folder)
     chosen = engine_of(engine, workers=workers, address=address)
     return experiment.dry_run(only) if dry_run else experiment.table(only, engine=chosen)
+
+
+def _kind_of(path: Path) -> type[Experiment | StudyExperiment | HidingExperiment]:
+    """By the first key that says it: releases that are compared, classifiers of a study, or hiders of an attribute."""
+    if is_hiding(path):
+        return HidingExperiment
+    return StudyExperiment if is_study(path) else Experiment
 
 
 def _plan_text(planned: list[dict[str, Any]]) -> str:

@@ -43,6 +43,7 @@ class HidingJob:
     shares: tuple[float, ...] = DEFAULT_SHARES
     person: str | None = None  # the attribute that tells persons apart, each of whom is in one part
     train_on: tuple[str, ...] = ()  # other data sets to learn from, in the place of this one
+    train_readings: tuple[Reading, ...] = ()  # how each of them is read; none: as `reading` says
     front: bool = False  # use front faces alone
     seed: int = 0
     reading: Reading = NO_READING
@@ -175,8 +176,10 @@ def _learnt_from(job: HidingJob, read: _Data) -> tuple[_Data, ...]:
         return (read,)
     shape = tuple(read.images.pixels.shape[1:])
     others = []
-    for where in job.train_on:
-        other = read if where == job.data else _read(job, where, ())
+    readings = job.train_readings or (job.reading,) * len(job.train_on)
+    for where, reading in zip(job.train_on, readings, strict=True):
+        same = (where, reading) == (job.data, job.reading)
+        other = read if same else _read(replace(job, reading=reading), where, ())
         if tuple(other.images.pixels.shape[1:]) != shape or other.values != read.values:
             raise DataError(
                 f"Expected images of {shape} whose {job.attribute} is one of {', '.join(read.values)}, as in the "
