@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
 from collections.abc import Sequence
@@ -292,12 +293,10 @@ class HidingExperiment:
         """What is in the store of every section."""
         found = Measured()
         for condition in self.conditions():
-            try:
-                runs = self.runs(condition)
-            except SfumatoError:
-                continue
-            for seed, run in enumerate(runs):
-                _add(found, condition, seed, run, self.store.folder)
+            for seed in range(self.amount.seeds):
+                with contextlib.suppress(SfumatoError):  # its data is not here
+                    _add_real(found, condition, seed, self.baseline(condition, seed), self.store.folder)
+                    _add_hidden(found, condition, seed, self._run(condition, seed), self.store.folder)
         return found
 
     def _write(self, lab: Lab, *, figures: bool) -> dict[str, Any]:
@@ -324,14 +323,19 @@ class HidingExperiment:
         return found
 
 
-def _add(found: Measured, condition: Condition, seed: int, run: HidingRun, store: Path) -> None:
-    measures, real = run.stored(store).measures(), run.baseline.stored(store).measures()
+def _add_real(found: Measured, condition: Condition, seed: int, run: BaselineRun, store: Path) -> None:
+    measures = run.stored(store).measures()
     for choice in condition.choices:
-        name, section = run.judging.named(choice), Section.of(condition, choice)
-        if name in real:
-            found.real.setdefault(section, {})[seed] = real[name]["value"]
-        if name in measures:
-            found.hidden.setdefault(section, {}).setdefault(condition.method, {})[seed] = measures[name]["value"]
+        if (name := run.judging.named(choice)) in measures:
+            found.real.setdefault(Section.of(condition, choice), {})[seed] = measures[name]["value"]
+
+
+def _add_hidden(found: Measured, condition: Condition, seed: int, run: HidingRun, store: Path) -> None:
+    measures = run.stored(store).measures()
+    for choice in condition.choices:
+        if (name := run.judging.named(choice)) in measures:
+            methods = found.hidden.setdefault(Section.of(condition, choice), {})
+            methods.setdefault(condition.method, {})[seed] = measures[name]["value"]
 
 
 def _real_images(condition: Condition) -> str:

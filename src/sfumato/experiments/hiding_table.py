@@ -8,6 +8,7 @@ from typing import Any
 
 from sfumato.errors import printable
 from sfumato.experiments.hiding_format import REAL, Condition, Hiding, ReportedTable, Section
+from sfumato.experiments.recipe_format import ProfileName
 from sfumato.experiments.study_measures import mean_and_error
 from sfumato.judging.leak_table import LAB_SIDE, LIMITS, UNDEFINED
 from sfumato.lab.folder import NOTICE
@@ -52,7 +53,7 @@ class Measured:
 
 def document(
     recipe: Hiding,
-    profile: str,
+    profile: ProfileName,
     conditions: Sequence[Condition],
     measured: Measured,
     problems: Mapping[Condition, str],
@@ -68,7 +69,10 @@ def document(
         "hiding": recipe.hiding,
         "keep": recipe.keep,
         "limits": LIMITS,
-        "sections": [_section(recipe, section, rows, measured, problems) for section, rows in _sections(conditions)],
+        "sections": [
+            _section(recipe, section, rows, measured, problems, recipe.profiles[profile].seeds)
+            for section, rows in _sections(conditions)
+        ],
     }
 
 
@@ -86,12 +90,14 @@ def _section(
     conditions: list[Condition],
     measured: Measured,
     problems: Mapping[Condition, str],
+    seeds: int,
 ) -> Document:
     real, hidden = measured.real.get(section, {}), measured.hidden.get(section, {})
     rows = [{"by": REAL, **_of_real(recipe, real), "problem": ""}]
     for condition in conditions:
         leaks = hidden.get(condition.method, {})
-        problem = problems.get(condition, "" if leaks else "not run yet")
+        lacking = "" if leaks else "not run yet"
+        problem = "" if len(leaks) == seeds else problems.get(condition, lacking)
         rows.append({"by": condition.method, **_of_method(recipe, leaks), "problem": problem})
     return {
         "setup": section.setup,
@@ -157,7 +163,7 @@ def _stands_for(recipe: Hiding, release: str) -> str | None:
 
 
 def _is_of(recipe: Hiding, table: ReportedTable, section: Section) -> bool:
-    """A table of a setup that releases one data set need not name it; what stands in for another is beside its table."""
+    """A table of a setup that releases one data set need not name it; what stands in for another has its tables."""
     here = (table.setup, table.parts, table.front) == (section.setup, section.choice.parts, section.front)
     return here and table.release in ("", section.release, _stands_for(recipe, section.release))
 

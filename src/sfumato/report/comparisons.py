@@ -9,6 +9,7 @@ from typing import Any
 from sfumato.errors import printable
 from sfumato.report.leaderboard import Document, number, shown
 
+HIDDEN = "An attribute is hidden by several methods; there is no epsilon here. No setting was chosen by these numbers."
 UNTUNED, UNKNOWN = "Nothing was tuned.", "How settings were chosen is not known."
 
 
@@ -23,8 +24,15 @@ def read_comparisons(store: Path) -> list[Document]:
         if isinstance(table, dict):
             title, profile = table.get("title") or path.parent.name, table.get("profile") or ""
             named = {"name": path.parent.name, "title": title, "profile": profile}
-            found.append({name: printable(text) for name, text in named.items()} | _tuning(table.get("tuning")))
+            found.append({name: printable(text) for name, text in named.items()} | _chosen(table))
     return found
+
+
+def _chosen(table: Document) -> Document:
+    """How settings were chosen; of a comparison of hiders that there is no guarantee, too."""
+    if table.get("level") == "empirical":
+        return {"sentence": HIDDEN, "choices": []}
+    return _tuning(table.get("tuning"))
 
 
 def _tuning(tuning: Any) -> Document:

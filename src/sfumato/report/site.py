@@ -41,6 +41,7 @@ from sfumato.report.plots import Figure, Plots, csv_text, read_reported
 from sfumato.values import LEVELS
 
 MARKER = "sfumato-site.json"  # a folder that has it may be replaced
+NO_CELLS = "This store holds comparisons alone, and no release with a certificate."
 LARGEST = 64 << 20  # bytes of a preview
 SECTIONS = {
     "accuracy": ("Accuracy against epsilon", "How much does privacy cost? Further to the left is more private."),
@@ -65,7 +66,7 @@ def write_site(store: Path | str, out: Path | str | None = None) -> Path:
     They appear at once, in place of older ones, and show what all cells on a private data set cost together.
     """
     store = Path(store)
-    if not (store / "cells").is_dir():
+    if not any((store / name).is_dir() for name in ("cells", "tables")):  # a study or a comparison has no cells
         raise UsageError(
             "Expected a store of cells for a site, got another folder.",
             where=store,
@@ -173,9 +174,10 @@ class _Site:
     def _index(self, previews: Mapping[str, Document], totals: Mapping[str, Mapping[str, Any]]) -> Document:
         leaderboard, columns = self.leaderboard, _columns(self.leaderboard)
         return {
+            "has_cells": (self.store / "cells").is_dir(),
             "title": f"What the cells in {printable(self.store.absolute().name)} are worth",
             "lab_side": LAB_SIDE,
-            "lead": _lead(leaderboard),
+            "lead": _lead(leaderboard) if (self.store / "cells").is_dir() else NO_CELLS,
             "tiles": _tiles(leaderboard),
             "command": self.command,
             "columns": columns,
