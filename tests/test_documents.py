@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from sfumato.experiments.hiding_format import conditions_of, read_hiding
 from sfumato.experiments.recipe import read_recipe, rows_of
 
 ROOT = Path(__file__).parents[1]
@@ -54,7 +55,11 @@ FILTERED = re.compile(r'sfumato run (recipes/\w+\.toml) [^`\n]*--only "([^"]+)"'
 
 
 def test_the_recipes_of_the_page_on_recipes_can_be_read(tmp_path: Path) -> None:
-    example, *tunings = re.findall(r"```toml\n(.*?)```", PAGES["recipes.md"], re.DOTALL)
+    blocks = re.findall(r"```toml\n(.*?)```", PAGES["recipes.md"], re.DOTALL)
+    (hiding,) = (block for block in blocks if block.startswith("hiding ="))
+    (tmp_path / "hiding.toml").write_text(hiding)
+    assert conditions_of(read_hiding(tmp_path / "hiding.toml"), "small")
+    example, *tunings = (block for block in blocks if block != hiding)
     for tuning in ("", *tunings):
         (tmp_path / "example.toml").write_text(f"{example}\n{tuning}")
         assert rows_of(read_recipe(tmp_path / "example.toml"), "small")

@@ -97,7 +97,7 @@ def _nobody(*_: torch.Tensor) -> None:
 def _hasty() -> Iterator[None]:
     """Judges that stop after a few steps, and nobody who is looked for in pictures that show no face."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(attribute_judges.JUDGES, "small", SmallJudge(epochs=2, batch=16))
+        patch.setitem(attribute_judges.JUDGES, "small", SmallJudge(epochs=1, batch=16))
         patch.setattr("sfumato.judging.recognition._by_faces", _nobody)
         yield
 
@@ -421,6 +421,7 @@ def test_a_stopped_comparison_goes_on_where_it_was(
         return leak(*arguments, **named)
 
     monkeypatch.setattr(hiding_run, "leak_of", stopping)
+    monkeypatch.setattr("sfumato.experiments.hiding_comparison.draw_scatter", lambda *_: None)  # it takes a second
     experiment = HidingExperiment.of(path, out=tmp_path / "out", folder=pictures)
     with pytest.raises(KeyboardInterrupt):
         experiment.run()
@@ -469,6 +470,7 @@ def test_faces_from_the_front_are_tested_and_hidden_apart(
 
     monkeypatch.setattr(leak_module, "front_faces", bright)
     monkeypatch.setattr("sfumato.statistics.faces.front_faces", bright)
+    monkeypatch.setattr("sfumato.experiments.hiding_comparison.draw_scatter", lambda *_: None)  # it takes a second
     text = TOY.replace('parts = ["g", "tr+v+g"]', 'parts = "tr+v+g"\nfront = ["no", "test", "everywhere"]')
     text = text.replace("seeds = 2", "seeds = 1").replace('"transport", "ce"]', '"transport"]')
     experiment = HidingExperiment.of(recipe(tmp_path, text), out=tmp_path / "out", folder=pictures)

@@ -193,7 +193,8 @@ def markdown(recipe: Hiding, made: Document) -> str:
     ]
     for section in made["sections"]:
         text += [f"## {title(section)}", _table(recipe, section)]
-        if section["majority"] and any(section["majority"].values()):
+        text += _problems(section)
+        if any(section["majority"].values()):
             text.append(_beside(section))
         text += [f"**ALARM** {printable(alarm['alarm'])} ({'; '.join(alarm['of'])})." for alarm in section["alarms"]]
     return "\n\n".join(filter(None, text)) + "\n"
@@ -227,7 +228,7 @@ def _row(recipe: Hiding, row: Document) -> list[str]:
     found = row["measured"]
     values = [*(found[name] for name in OF_HIDDEN), *(row["keep"][name] for name in recipe.keep)]
     values += [found[name] for name in AROUND]
-    return [row["by"], str(row["seeds"]), *map(_percent, values), printable(row["problem"])]
+    return [row["by"], str(row["seeds"]), *map(_percent, values), ""]
 
 
 def _reported_row(recipe: Hiding, by: str, table: Document) -> list[str]:
@@ -236,6 +237,15 @@ def _reported_row(recipe: Hiding, by: str, table: Document) -> list[str]:
     shares += [None] * len(AROUND)
     cells = [UNDEFINED if share is None else f"{100 * share:.2f}" for share in shares]
     return [f"{by}, reported", "", *cells, f"table {table['table']}"]
+
+
+def _problems(section: Document) -> list[str]:
+    """Why rows lack seeds: each reason once, with its rows."""
+    found: dict[str, list[str]] = {}
+    for row in section["rows"]:
+        if row["problem"]:
+            found.setdefault(row["problem"], []).append(row["by"])
+    return [f"{', '.join(rows)}: {printable(problem)}" for problem, rows in found.items()]
 
 
 def _beside(section: Document) -> str:
