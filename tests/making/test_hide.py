@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from sfumato import data
+from sfumato.contracts import Reading
 from sfumato.errors import DataError, UsageError
 from sfumato.hiding.transport import Transport
 from sfumato.lab.provenance import PARTS, read_provenance
@@ -108,6 +109,17 @@ def test_another_data_set_can_be_learnt_from(job: HidingJob, tmp_path: Path) -> 
     assert both.spec.count == plan.spec.count + plan_hiding(job).spec.count
     made = hide_attribute(there, tmp_path / "h")
     assert sums(made) != sums(hide_attribute(job, tmp_path / "own"))
+
+
+def test_another_data_set_can_be_read_in_another_way(job: HidingJob, tmp_path: Path) -> None:
+    """Here in the size of the data to release, which its own is not."""
+    other = str(write_folder(tmp_path / "others", 90, seed=5))
+    small = replace(job, train_on=(other,), reading=Reading(size=8))
+    assert plan_hiding(small).spec.height == plan_hiding(replace(small, train_readings=(Reading(size=8),))).spec.height
+    with pytest.raises(DataError, match="Expected images of"):
+        plan_hiding(replace(small, train_readings=(Reading(),)))
+    with pytest.raises(UsageError, match="Expected a reading for each of 1 data sets"):
+        plan_hiding(replace(small, train_readings=(Reading(), Reading())))
 
 
 def test_a_run_that_is_stopped_goes_on_to_the_same_bytes(

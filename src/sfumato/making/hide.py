@@ -177,6 +177,11 @@ def _learnt_from(job: HidingJob, read: _Data) -> tuple[_Data, ...]:
     shape = tuple(read.images.pixels.shape[1:])
     others = []
     readings = job.train_readings or (job.reading,) * len(job.train_on)
+    if len(readings) != len(job.train_on):
+        raise UsageError(
+            f"Expected a reading for each of {len(job.train_on)} data sets to learn from, got {len(readings)}.",
+            fix="leave train_readings out to read all alike",
+        )
     for where, reading in zip(job.train_on, readings, strict=True):
         same = (where, reading) == (job.data, job.reading)
         other = read if same else _read(replace(job, reading=reading), where, ())
