@@ -19,6 +19,7 @@ from sfumato.experiments.experiment import run_recipe
 from sfumato.experiments.hiding_comparison import FACES, SCATTER, HidingExperiment
 from sfumato.experiments.hiding_format import conditions_of, is_hiding, read_hiding
 from sfumato.experiments.hiding_run import BaselineRun, HidingRun, read_faces
+from sfumato.experiments.hiding_table import _alarms
 from sfumato.experiments.status import line_of
 from sfumato.judging import attribute_judges
 from sfumato.judging import leak as leak_module
@@ -344,10 +345,20 @@ def test_the_text_has_what_people_need(done: tuple[HidingExperiment, Counted]) -
     assert "Majority rates of the kept attributes: shape" in text
     assert "The data set gone is not here" in text
     alarms = [section["alarms"] for section in table_of(experiment)["sections"]]
-    assert any(alarms)
     for alarm in (alarm for found in alarms for alarm in found):
         assert f"**ALARM** {alarm['alarm']}" in text
         assert all(of.startswith(("transport, seed ", "ce, seed ")) for of in alarm["of"])
+
+
+def test_an_alarm_is_said_once_with_all_who_raised_it() -> None:
+    same = {"alarms": ["race, PT: degenerate"]}
+    found = _alarms(
+        {"ce": {0: same, 2: {"alarms": ["race: constant", *same["alarms"]]}}, "metric": {0: {"alarms": []}}}
+    )
+    assert found == [
+        {"alarm": "race, PT: degenerate", "of": ["ce, seed 0", "ce, seed 2"]},
+        {"alarm": "race: constant", "of": ["ce, seed 2"]},
+    ]
 
 
 def test_nothing_speaks_of_epsilon(done: tuple[HidingExperiment, Counted], tmp_path: Path) -> None:
