@@ -36,7 +36,7 @@ class HidingJob:
     """What a user asks for who wants an attribute hidden; with the same job a killed run resumes."""
 
     data: str
-    attribute: str
+    attribute: str  # several are hidden together when joined: race+gender
     method: str = DEFAULT_HIDER
     keep: tuple[str, ...] | None = None  # attributes that are released as labels; None: all others that can be labels
     parts: Parts = "tr+v+g"  # which images are re-generated and released
@@ -112,13 +112,15 @@ def hide_attribute(job: HidingJob, out: Path | str) -> Path:
 
 def _kept(job: HidingJob) -> tuple[str, ...]:
     """The attributes that are released as labels."""
+    hidden = {job.attribute, *data.parts_of(job.attribute, data.attributes_of(job.data, job.reading))}
     if job.keep is None:
-        others = (job.attribute, job.person)
+        others = {*hidden, job.person}
         return tuple(name for name in data.labels_of(job.data, job.reading) if name not in others)
-    if job.attribute in job.keep:
-        raise UsageError(
-            f"Expected other labels to keep than the hidden attribute {job.attribute!r}.", fix="leave it out of --keep"
-        )
+    for name in job.keep:
+        if name in hidden:
+            raise UsageError(
+                f"Expected other labels to keep than the hidden attribute {name!r}.", fix="leave it out of --keep"
+            )
     return job.keep
 
 
