@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -84,11 +84,12 @@ def plan_hiding(job: HidingJob) -> HidingPlan:
     return _planned(job, read, _learnt_from(job, read))
 
 
-def hide_attribute(job: HidingJob, out: Path | str) -> Path:
+def hide_attribute(job: HidingJob, out: Path | str, *, other_labs: Sequence[Path] = ()) -> Path:
     """Re-generate the images of a job into the release folder `out`, or resume a run that was killed.
 
     The part `test` is neither learnt from nor released: it is there to measure the leak. Lab material goes to
-    `<out>.lab`.
+    `<out>.lab`. A diffusion model that one of the `other_labs` holds, trained on the same images in the same way, is
+    taken over from there.
     """
     out = Path(out).absolute()
     refuse_bad_target(out, job.data)
@@ -99,7 +100,7 @@ def hide_attribute(job: HidingJob, out: Path | str) -> Path:
     with Lab.beside(out) as lab:
         lab.remember(_identity(job, read, learnt_from, plan.hider))
         train, validation = (_joined(learnt_from, part) for part in ("tr", "v"))
-        rewriter = plan.hider.fit(train, validation, checkpoints=LabCheckpoints(lab))
+        rewriter = plan.hider.fit(train, validation, checkpoints=LabCheckpoints(lab, tuple(other_labs)))
         sources = _sources(job, read.parts)
         pixels = _rewritten(rewriter, read.some(sources), lab, seed=job.seed)
         told = None if rewriter.tells is None else rewriter.tells(pixels)
