@@ -51,6 +51,8 @@ class Transport(Hider):
         shares = labels.bincount(minlength=count).double()
 
         def rewrite(images: Images, generator: torch.Generator) -> Tensor:
+            if not len(images):
+                return images.pixels.clone()
             targets = torch.multinomial(shares, len(images), replacement=True, generator=generator)
             moved = gaussians.moved(codes.encode(images.pixels), images.labels, targets, strength=self.strength)
             return codes.moved(images.pixels, moved, detail=self.detail)

@@ -26,6 +26,7 @@ class LabCheckpoints:
     others: tuple[Path, ...] = ()  # labs of other runs
 
     def restore(self, name: str) -> dict[str, Tensor] | None:
+        from safetensors import SafetensorError
         from safetensors.torch import load
 
         folders = (self.lab.folder, *self.others)
@@ -35,7 +36,7 @@ class LabCheckpoints:
             return None
         try:
             return load(path.read_bytes())
-        except (OSError, ValueError) as error:
+        except (OSError, SafetensorError) as error:
             raise DataError(
                 "Expected a checkpoint that can be read, got another file.",
                 where=path,

@@ -38,7 +38,7 @@ class DenoiserTraining:
 
 
 def checkpoint_name(pixels: Tensor, settings: DenoiserTraining) -> str:
-    """The name that a training is kept under: it says what is learnt from what, so that another run can take it over."""
+    """The name that a training is kept under. It says what is learnt from what, so another run can take it over."""
     of = hashlib.sha256(f"{settings} {tuple(pixels.shape)} ".encode() + pixels.contiguous().numpy().tobytes())
     return f"denoiser-{of.hexdigest()[:16]}"
 
