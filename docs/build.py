@@ -40,7 +40,7 @@ def text() -> str:
     for kind in get_args(contracts.Kind):
         rows = [(f"`{name}`", sentence) for name, sentence in contracts.names(kind).items()]
         parts.append(f"## {kind.capitalize()}\n\n{_table(('name', 'what'), rows)}")
-    return "\n".join([*parts, *_settings("methods"), *_settings("learners")])
+    return "\n".join([*parts, *_settings("methods"), *_settings("learners"), *_settings("hiding")])
 
 
 def _settings(kind: contracts.Kind) -> Iterator[str]:

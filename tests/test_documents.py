@@ -54,6 +54,31 @@ PAGES = {page.name: page.read_text("utf-8") for page in (ROOT / "README.md", *(R
 FILTERED = re.compile(r'sfumato run (recipes/\w+\.toml) [^`\n]*--only "([^"]+)"')
 
 
+LINKED = re.compile(r"\]\(([^)#:\s]+)(?:#([\w-]+))?\)")  # of this repository
+
+
+def heading_names(text: str) -> set[str]:
+    """What headings are called in links."""
+    return {
+        re.sub(r"[^\w\- ]", "", line.lstrip("# ")).lower().replace(" ", "-")
+        for line in text.split("\n")
+        if line[:1] == "#"
+    }
+
+
+def test_every_link_leads_somewhere() -> None:
+    pages = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]
+    links = [(page, *found) for page in pages for found in LINKED.findall(page.read_text("utf-8"))]
+    assert len(links) > 50
+    missing = [(page.name, path) for page, path, _ in links if not (page.parent / path).exists()]
+    unnamed = [
+        (page.name, path, name)
+        for page, path, name in links
+        if name and (page.parent / path).exists() and name not in heading_names((page.parent / path).read_text("utf-8"))
+    ]
+    assert missing + unnamed == []
+
+
 def test_the_recipes_of_the_page_on_recipes_can_be_read(tmp_path: Path) -> None:
     blocks = re.findall(r"```toml\n(.*?)```", PAGES["recipes.md"], re.DOTALL)
     (hiding,) = (block for block in blocks if block.startswith("hiding ="))

@@ -98,6 +98,28 @@ def test_numbers_alone_have_no_names(tmp_path: Path) -> None:
         assert images.attributes["race"].tolist() == columns["race"]
 
 
+def test_attributes_that_are_joined_are_one(tmp_path: Path) -> None:
+    images = load_attributed(write(tmp_path / "faces", FACE_COLUMNS), ["race+gender", "age"])
+    assert list(images.attributes) == ["race+gender", "age"]
+    assert images.classes["race+gender"] == tuple(f"{race}, {gender}" for race in RACES for gender in GENDERS)
+    assert held(images, "race+gender") == [f"{RACES[k % 5]}, {GENDERS[k % 2]}" for k in range(COUNT)]
+
+
+def test_an_attribute_whose_name_has_a_plus_is_itself(tmp_path: Path) -> None:
+    images = load_attributed(write(tmp_path / "faces", {"a+b": SEX, "a": RACE, "b": RACE}), ["a+b"])
+    assert images.classes["a+b"] == ("0", "1")
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [("race+mood", "attributes among .*; got 'mood'"), ("a+b+c", "at most 100 combinations, got 125 of 'a")],
+)
+def test_attributes_that_cannot_be_joined(tmp_path: Path, name: str, message: str) -> None:
+    columns = {**FACE_COLUMNS, "a": RACE, "b": RACE, "c": RACE}
+    with pytest.raises(UsageError, match=message):
+        load_attributed(write(tmp_path / "faces", columns), [name])
+
+
 def test_one_of_the_three_is_named_too(tmp_path: Path) -> None:
     assert load_attributed(write(tmp_path / "faces", FACE_COLUMNS), ["gender"]).classes["gender"] == GENDERS
 

@@ -225,9 +225,9 @@ class Counted:
         self.leaks: list[str] = []
         hide, baseline, leak = hiding_run.hide_attribute, hiding_run.baseline_of, hiding_run.leak_of
 
-        def hides(job: Any, out: Path) -> Path:
+        def hides(job: Any, out: Path, **named: Any) -> Path:
             self.hidden.append((job.method, job.seed))
-            return hide(job, out)
+            return hide(job, out, **named)
 
         def baselines(pairs: Any, *arguments: Any, **named: Any) -> Any:
             self.baselines.append(len(pairs.real))
@@ -416,6 +416,30 @@ def test_other_setups_that_release_the_same_share_the_baseline(
         assert other.baseline(condition, seed).inputs == experiment.baseline(known, seed).inputs
         assert other.baseline(condition, seed).finished(experiment.store.folder)
     assert other.runs(condition)[0].job.train_on == (str(experiment.shelf.folder / "pictures"),) * 2  # type: ignore[operator]
+
+
+def test_methods_adapt_the_same_diffusion_model_which_is_trained_once(
+    pictures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of the same seed and not of another; with labs of others a release has the bytes that it has without."""
+    monkeypatch.setattr("sfumato.experiments.hiding_comparison.draw_scatter", lambda *_: None)  # it takes a second
+    monkeypatch.setattr(hiding_run, "leak_of", lambda *_, **__: pytest.fail("nothing is measured here"))
+    monkeypatch.setattr(hiding_run, "_measure", lambda *_: None)
+    settings = "{ updates = 2, epochs = 1, steps = 2, width = 8 }"
+    text = TOY.replace('"transport", "ce"]', '"ce", "ce-mask"]').replace("[set.ce]\nwidth = 8\n", "")
+    text = text.replace("ce = { updates = 2, epochs = 1, steps = 2 }", f"ce = {settings}\nce-mask = {settings}")
+    experiment = HidingExperiment.of(recipe(tmp_path, text), out=tmp_path / "out", folder=pictures)
+    experiment.run("A, ")
+    ce, masked = (experiment.runs(condition) for condition in experiment.conditions("A, "))
+    kept = [
+        [path.stem for path in run.stored(experiment.store.folder).folder.rglob("denoiser-*.safetensors")]
+        for run in (*ce, *masked)
+    ]
+    assert [len(names) for names in kept] == [1, 1, 0, 0]
+    assert kept[0] != kept[1]
+    alone = hiding_run.hide_attribute(masked[1].job, tmp_path / "alone")
+    shared = masked[1].stored(experiment.store.folder).release
+    assert (alone / "SHA256SUMS").read_text() == (shared / "SHA256SUMS").read_text()
 
 
 def test_a_stopped_comparison_goes_on_where_it_was(

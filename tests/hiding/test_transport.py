@@ -50,8 +50,8 @@ def test_the_attribute_is_gone_and_the_others_are_not() -> None:
     made = rewritten(DEFAULT)
     assert told(PIXELS, "colour") > 0.95
     assert told(made, "colour") < 0.62  # half of all pictures are blue
-    assert told(made, "shape") > 0.9
-    assert told(made, "brightness") > 0.9
+    assert told(made, "shape") > 0.75
+    assert told(made, "brightness") > 0.75
 
 
 def test_the_values_that_are_seen_are_as_frequent_as_before() -> None:
@@ -68,6 +68,14 @@ def test_with_a_strength_of_nothing_and_all_detail_the_images_stay() -> None:
 def test_more_strength_leaves_less_of_the_attribute() -> None:
     left = [told(rewritten(replace(DEFAULT, strength=s)), "colour") for s in (0.0, 0.5, 1.0)]
     assert left[0] > left[1] > left[2]
+
+
+def test_an_image_that_is_drawn_its_own_value_does_not_stay_as_it_is() -> None:
+    """Otherwise who can tell that it was not moved knows its value."""
+    moved = (rewritten(replace(DEFAULT, detail=1.0)).float() - PIXELS.float()).abs().mean((1, 2, 3))
+    stayed = (rewritten(replace(DEFAULT, detail=1.0, redrawn=0.0)).float() - PIXELS.float()).abs().mean((1, 2, 3))
+    assert (stayed == 0).double().mean() > 0.3  # by chance 3 in 8 are drawn their own
+    assert moved.min() > 1
 
 
 def test_the_seed_decides_all_that_is_random() -> None:

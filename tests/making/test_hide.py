@@ -67,6 +67,16 @@ def test_the_hidden_attribute_and_the_identifier_are_not_released(faces: Path, t
     assert stat.S_IMODE((tmp_path / "h.lab").stat().st_mode) == 0o700
 
 
+def test_several_attributes_are_hidden_together(faces: Path, tmp_path: Path) -> None:
+    job = HidingJob(str(faces), "colour+shape", settings=(("codes", "20"),))
+    made = read_hidden(hide_attribute(job, tmp_path / "h"))
+    assert made.facts.hidden == "colour+shape"
+    assert len(made.facts.values) == 6
+    assert set(made.images.attributes) == {"brightness", "who"}
+    with pytest.raises(UsageError, match="other labels to keep than the hidden attribute 'shape'"):
+        plan_hiding(replace(job, keep=("shape",)))
+
+
 def test_all_images_of_a_person_are_in_one_part(faces: Path, tmp_path: Path) -> None:
     hide_attribute(HidingJob(str(faces), "colour", person="who"), tmp_path / "h")
     parts = read_provenance(tmp_path / "h.lab").parts

@@ -130,7 +130,7 @@ def test_early_stopping_survives_a_kill(monkeypatch: pytest.MonkeyPatch) -> None
 def test_adapters_follow_the_objective(monkeypatch: pytest.MonkeyPatch) -> None:
     """Before a head that stays as it is, its answers come nearer to the shares of the classes."""
     monkeypatch.setattr(decoupling, "HEAD_RATE", 0.0)
-    settings = replace(SETTINGS, epochs=4, rate=0.02, batch=8)
+    settings = replace(SETTINGS, epochs=16, rate=0.02, batch=8)
     told = {}
     for weight in (0.0, 10.0):
         objective, made = head(), model()

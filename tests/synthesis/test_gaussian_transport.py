@@ -56,6 +56,19 @@ def test_half_the_strength_is_half_the_way() -> None:
     torch.testing.assert_close(half, (codes + whole) / 2, atol=1e-5, rtol=0)
 
 
+def test_codes_that_are_drawn_anew_in_part_keep_their_moments_and_so_much_of_themselves() -> None:
+    codes, groups = codes_in_two_groups()
+    fitted = GroupGaussians.of(codes, groups, 2, shrinkage=0.0)
+    made = fitted.redrawn(codes, groups, 0.36, torch.Generator().manual_seed(1))
+    for group in (0, 1):
+        before, after = codes[groups == group].double(), made[groups == group].double()
+        torch.testing.assert_close(after.mean(0), fitted.means[group], atol=0.1, rtol=0)
+        torch.testing.assert_close(torch.cov(after.T), fitted.covariances[group], atol=0.25, rtol=0)
+        kept = torch.corrcoef(torch.stack([before[:, 0], after[:, 0]]))[0, 1]
+        assert abs(float(kept) - 0.8) < 0.02  # the root of 1 - 0.36
+    torch.testing.assert_close(fitted.redrawn(codes, groups, 0.0, torch.Generator()), codes)
+
+
 def test_the_covariance_of_a_small_group_is_mostly_that_of_all() -> None:
     codes, groups = codes_in_two_groups(2000)
     groups = torch.where(torch.arange(2000) < 1996, 0, 1)

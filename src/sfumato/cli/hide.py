@@ -16,6 +16,7 @@ from sfumato.errors import UsageError
 if TYPE_CHECKING:
     from sfumato.making.hide import HidingPlan
 
+_ATTRIBUTE = "The attribute to hide, as the table of the images names it; several together as race+gender."
 _KEEP = "Attributes to release as labels, with commas; default: all others that can be labels."
 _PARTS = "What is re-generated: g was not learnt from; v stopped the training; tr trained."
 _SHARES = "Of the parts tr, v, g and test. The part test is not released: `leak` tests on it."
@@ -26,7 +27,7 @@ _TRAIN_ON = "Learn from these data sets instead (repeatable)."
 @command("hide_attribute", "plan_hiding", example="sfumato hide faces/ --attribute race --out faces-hidden", order=5)
 def hide(
     data: Data,
-    attribute: Annotated[str, typer.Option(help="The attribute to hide, as the table of the images names it.")],
+    attribute: Annotated[str, typer.Option(help=_ATTRIBUTE)],
     out: NewRelease,
     reading: ReadingOptions,
     method: Annotated[str, typer.Option(help="See `sfumato list hiding`.")] = DEFAULT_HIDER,

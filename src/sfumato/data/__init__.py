@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from sfumato.contracts import Reading
-from sfumato.data._attributes import attributes_of, labels_of, load_attributed
+from sfumato.data._attributes import attributes_of, labels_of, load_attributed, parts_of
 from sfumato.data._download import Download, cache, fetch
 from sfumato.data._reader import Reader
 from sfumato.data._unlabelled import ImageArray, ImageFiles, Unlabelled
@@ -27,6 +27,7 @@ __all__ = [
     "load_attributed",
     "open_source",
     "open_unlabelled",
+    "parts_of",
 ]
 
 

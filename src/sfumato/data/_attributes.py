@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 MOST_VALUES = 100  # an attribute with more is an identifier or a measurement, and no label
 FACE = ("age", "gender", "race")
+JOINED = "+"  # several attributes as one, such as race+gender
 
 Column = tuple[tuple[str, ...], "NDArray[np.int64]"]  # the values or classes, and each record's place among them
 
@@ -68,15 +69,19 @@ def load_attributed(
     age in more than 20 different whole numbers of years in FairFace's nine ranges, FairFace's seven races as UTKFace's
     five, and UTKFace's numbers by name, where all three attributes are there in its numbers. These classes are fixed:
     an image of each need not be there.
+
+    Of attributes a and b, `a+b` is one attribute, whose classes are the pairs of theirs.
     """
     import torch
 
-    wanted = tuple(dict.fromkeys([*names, *([] if person is None else [person])]))
     there = attributes_of(where, reading)
+    single = [part for name in names for part in parts_of(name, there)]
+    wanted = tuple(dict.fromkeys([*single, *([] if person is None else [person])]))
     source = _opened(str(where), wanted, there, reading)
     columns = {name: source.attribute(name) for name in wanted}
     numbered = _numbered(source, there, columns)
-    read = {name: _read(name, columns[name], numbered=numbered, where=where) for name in names}
+    each = {name: _read(name, columns[name], numbered=numbered, where=where) for name in single}
+    read = {name: _joined(name, [each[part] for part in parts_of(name, there)], where) for name in names}
     known = np.logical_and.reduce([places >= 0 for _, places in columns.values()])  # (n,)
     if not reading.skip_bad:
         lacking = [(source.called(k), _lacks(columns, k)) for k in np.flatnonzero(~known).tolist()]
@@ -90,6 +95,27 @@ def load_attributed(
         {name: torch.from_numpy(places) for name, (_, places) in read.items()},
         {name: classes for name, (classes, _) in read.items()},
     )
+
+
+def parts_of(name: str, there: Sequence[str]) -> tuple[str, ...]:
+    """The attributes that a name stands for: itself, or those that are joined in it."""
+    return (name,) if name in there else tuple(name.split(JOINED))
+
+
+def _joined(name: str, parts: Sequence[Column], where: object) -> Column:
+    """One attribute in place of several: its classes are the combinations of theirs."""
+    classes, places = parts[0]
+    for more, others in parts[1:]:
+        classes = tuple(f"{first}, {second}" for first in classes for second in more)
+        places = np.where((places < 0) | (others < 0), ABSENT, places * len(more) + others)
+    if len(classes) > MOST_VALUES:
+        raise UsageError(
+            f"Expected attributes with at most {MOST_VALUES} combinations, got {len(classes)} of "
+            f"'{printable(name)[:80]}'.",
+            where=where,
+            fix="join fewer attributes",
+        )
+    return classes, places
 
 
 def _opened(where: str, names: Sequence[str], there: Sequence[str], reading: Reading) -> HasAttributes:

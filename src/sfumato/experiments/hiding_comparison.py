@@ -111,17 +111,7 @@ class HidingExperiment:
     def _run(self, condition: Condition, seed: int) -> HidingRun:
         settings = settings_of(self.recipe, self.amount, condition.method, seed)
         train = [self._find(name) for name in condition.train]
-        weights, content = self._weights(condition.method)
-        inputs = {
-            "kind": "hidden",
-            "method": condition.method,
-            "settings": settings,
-            "weights_content": content,
-            "train": list(condition.train),
-            "train_content": [self.shelf.content(name) for name in condition.train],
-            "train_reading": [asdict(reading) for _, reading in train],
-            **self._known(condition, seed),
-        }
+        weights, _ = self._weights(condition.method)
         others = [] if condition.train == (condition.release,) else train
         job = replace(
             self._job(condition, seed),
@@ -132,11 +122,34 @@ class HidingExperiment:
         )
         return HidingRun(
             f"{condition.name}, seed {seed}",
-            inputs,
+            self._inputs(condition, seed),
             job,
             self._judging(condition.choices),
             self.baseline(condition, seed),
         )
+
+    def _inputs(self, condition: Condition, seed: int) -> dict[str, Any]:
+        """What a run of a method is filed under."""
+        return {
+            "kind": "hidden",
+            "method": condition.method,
+            "settings": settings_of(self.recipe, self.amount, condition.method, seed),
+            "weights_content": self._weights(condition.method)[1],
+            "train": list(condition.train),
+            "train_content": [self.shelf.content(name) for name in condition.train],
+            "train_reading": [asdict(self._find(name)[1]) for name in condition.train],
+            **self._known(condition, seed),
+        }
+
+    def _siblings(self, condition: Condition, seed: int) -> tuple[dict[str, Any], ...]:
+        """Of the runs of other methods that learn from the same images."""
+        found = []
+        for other in self.conditions():
+            same = (other.setup, other.everywhere) == (condition.setup, condition.everywhere)
+            if same and other.method != condition.method:
+                with contextlib.suppress(SfumatoError):  # its data or weights are not here
+                    found.append(self._inputs(other, seed))
+        return tuple(found)
 
     def _job(self, condition: Condition, seed: int) -> HidingJob:
         """What all methods are asked for alike."""
@@ -213,7 +226,11 @@ class HidingExperiment:
 
     def _spec(self, name: str) -> Spec:
         where, reading = self._find(name)
-        return data.open_source(where, replace(reading, label=self.recipe.hiding)).spec
+        hidden = self.recipe.hiding
+        label = next(
+            iter(data.parts_of(hidden, data.attributes_of(where, reading))), hidden
+        )  # of race+gender, the race
+        return data.open_source(where, replace(reading, label=label)).spec
 
     def _hiding_seconds(self, spec: Spec, run: HidingRun) -> float:
         tr, v, g, _ = (share / sum(self.recipe.shares) for share in self.recipe.shares)
@@ -278,15 +295,16 @@ class HidingExperiment:
 
     def _wanted(self, only: str) -> list[tuple[Condition, HidingRun]]:
         """What is not in the store yet; a condition whose data is not here is a problem of its own."""
-        chosen, wanted = set(self.conditions(only)), []
+        chosen, wanted = set(self.conditions(only)), list[tuple[Condition, HidingRun]]()
         for condition in self.conditions():
             try:
                 runs = self.runs(condition)
             except SfumatoError as error:
                 self.problems[condition] = sentence(error)
                 continue
-            if condition in chosen:
-                wanted += [(condition, run) for run in runs if not run.finished(self.store.folder)]
+            for seed, run in enumerate(runs if condition in chosen else ()):
+                if not run.finished(self.store.folder):
+                    wanted.append((condition, replace(run, siblings=self._siblings(condition, seed))))
         return wanted
 
     def results(self) -> Measured:

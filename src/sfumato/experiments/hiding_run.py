@@ -107,6 +107,7 @@ class HidingRun:
     job: HidingJob
     judging: Judging
     baseline: BaselineRun
+    siblings: tuple[Mapping[str, Any], ...] = ()  # inputs of runs of other methods that learn from the same images
 
     def stored(self, store: Path) -> Stored:
         return Store(store).hiding(self.inputs)
@@ -121,7 +122,7 @@ class HidingRun:
     def _fill(self, stored: Stored, store: Path) -> None:
         if not stored.release.exists():
             with measured() as cost:
-                hide_attribute(self.job, stored.release)
+                hide_attribute(self.job, stored.release, other_labs=self._other_labs(store))
             stored.add(MADE, cost)
         elif not stored.has(MADE):  # it was stopped in between: what it took is not known
             stored.add(MADE, {"value": None})
@@ -149,6 +150,14 @@ class HidingRun:
             return {"value": asdict(found)}
 
         _measure(stored, self.judging, measure)
+
+    def _other_labs(self, store: Path) -> list[Path]:
+        """Where a diffusion model may lie that was trained on the same images: methods adapt copies of the same one.
+
+        None of the same method: what that keeps under its own name may be of another seed or other settings.
+        """
+        stored = [Store(store).hiding(inputs) for inputs in self.siblings]
+        return [lab for one in stored if (lab := Lab.beside(one.release).folder).exists()]
 
 
 def read_faces(run: HidingRun, store: Path) -> tuple[Tensor, Tensor] | None:

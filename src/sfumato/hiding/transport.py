@@ -6,6 +6,10 @@ the shares of all, by the map that moves them least, and the fine structure that
 Then what an image shows of the attribute does not depend on what its source had, as far as Gaussians can say it: an
 eraser of directions alone (Belrose et al. 2023) leaves what differs in the covariances, which a network finds.
 
+A share of the codes' variance is drawn anew, for two reasons. An image whose drawn value is its own would otherwise
+stay as it is, and show its own value to whoever can tell that it was not moved; and it drowns a little of what Gaussians
+do not say of an attribute. People are recognised less often, too, and kept attributes lose a little.
+
 The values are drawn at random, and not all set to one: a classifier that is trained on the release finds the attribute
 of the sources in no image more often than in others. `strength` gives a trade-off: 0 leaves the codes as they are.
 """
@@ -31,12 +35,21 @@ class Transport(Hider):
 
     codes: int = 256  # principal axes
     strength: float = 1.0  # of the way to the other value
+    redrawn: float = 0.1  # share of the codes' variance that is drawn anew
     detail: float = 0.5  # share of the fine structure, which has no code, that stays
     shrinkage: float = 0.15  # of the covariance of a value towards that of all; small groups get more
     seed: int = 0
 
     def __post_init__(self) -> None:
-        expect_within(self, codes=(1, 4_096), strength=(0, 1), detail=(0, 1), shrinkage=(0, 1), seed=(0, 2**31 - 2))
+        expect_within(
+            self,
+            codes=(1, 4_096),
+            strength=(0, 1),
+            redrawn=(0, 1),
+            detail=(0, 1),
+            shrinkage=(0, 1),
+            seed=(0, 2**31 - 2),
+        )
 
     @classmethod
     def for_task(cls, spec: Spec) -> Self:
@@ -51,9 +64,13 @@ class Transport(Hider):
         shares = labels.bincount(minlength=count).double()
 
         def rewrite(images: Images, generator: torch.Generator) -> Tensor:
+            if not len(images):
+                return images.pixels.clone()
             targets = torch.multinomial(shares, len(images), replacement=True, generator=generator)
             moved = gaussians.moved(codes.encode(images.pixels), images.labels, targets, strength=self.strength)
-            return codes.moved(images.pixels, moved, detail=self.detail)
+            # With less strength the codes are less those of the target, so less is drawn from its Gaussian.
+            anew = gaussians.redrawn(moved, targets, self.redrawn * self.strength, generator)
+            return codes.moved(images.pixels, anew, detail=self.detail)
 
         return Rewriter(rewrite)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sfumato.errors import DataError
@@ -16,19 +17,26 @@ FOLDER = "checkpoints"
 
 @dataclass(frozen=True, slots=True)
 class LabCheckpoints:
-    """Those of one run; `contracts.Checkpoints`. They were made from real images, so they stay in the lab."""
+    """Those of one run; `contracts.Checkpoints`. They were made from real images, so they stay in the lab.
+
+    A name that says all that a training depends on may be found in the lab of another run, too.
+    """
 
     lab: Lab
+    others: tuple[Path, ...] = ()  # labs of other runs
 
     def restore(self, name: str) -> dict[str, Tensor] | None:
+        from safetensors import SafetensorError
         from safetensors.torch import load
 
-        path = self.lab.folder / FOLDER / f"{name}.safetensors"
-        if not path.exists():
+        folders = (self.lab.folder, *self.others)
+        paths = (folder / FOLDER / f"{name}.safetensors" for folder in folders)
+        path = next((path for path in paths if path.exists()), None)
+        if path is None:
             return None
         try:
             return load(path.read_bytes())
-        except (OSError, ValueError) as error:
+        except (OSError, SafetensorError) as error:
             raise DataError(
                 "Expected a checkpoint that can be read, got another file.",
                 where=path,

@@ -65,6 +65,7 @@ class Provenance:
 
 def read_provenance(lab: Path) -> Provenance:
     """What `hide` wrote into the lab of a release."""
+    from safetensors import SafetensorError
     from safetensors.torch import load
 
     try:
@@ -79,7 +80,7 @@ def read_provenance(lab: Path) -> Provenance:
             tensors.get("told"),
             facts["fingerprint"],
         )
-    except (OSError, ValueError, KeyError) as error:
+    except (OSError, ValueError, KeyError, SafetensorError) as error:
         raise DataError(
             "Expected the lab folder that `hide` wrote beside the release, got none that can be read.",
             where=lab,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
@@ -36,7 +36,7 @@ class HidingJob:
     """What a user asks for who wants an attribute hidden; with the same job a killed run resumes."""
 
     data: str
-    attribute: str
+    attribute: str  # several are hidden together when joined: race+gender
     method: str = DEFAULT_HIDER
     keep: tuple[str, ...] | None = None  # attributes that are released as labels; None: all others that can be labels
     parts: Parts = "tr+v+g"  # which images are re-generated and released
@@ -85,11 +85,12 @@ def plan_hiding(job: HidingJob) -> HidingPlan:
     return _planned(job, read, _learnt_from(job, read))
 
 
-def hide_attribute(job: HidingJob, out: Path | str) -> Path:
+def hide_attribute(job: HidingJob, out: Path | str, *, other_labs: Sequence[Path] = ()) -> Path:
     """Re-generate the images of a job into the release folder `out`, or resume a run that was killed.
 
     The part `test` is neither learnt from nor released: it is there to measure the leak. Lab material goes to
-    `<out>.lab`.
+    `<out>.lab`. A diffusion model that one of the `other_labs` holds, trained on the same images in the same way, is
+    taken over from there.
     """
     out = Path(out).absolute()
     refuse_bad_target(out, job.data)
@@ -100,7 +101,7 @@ def hide_attribute(job: HidingJob, out: Path | str) -> Path:
     with Lab.beside(out) as lab:
         lab.remember(_identity(job, read, learnt_from, plan.hider))
         train, validation = (_joined(learnt_from, part) for part in ("tr", "v"))
-        rewriter = plan.hider.fit(train, validation, checkpoints=LabCheckpoints(lab))
+        rewriter = plan.hider.fit(train, validation, checkpoints=LabCheckpoints(lab, tuple(other_labs)))
         came = _provenance(job, read)
         sources = came.sources
         pixels = _rewritten(rewriter, read.some(sources), lab, seed=job.seed)
@@ -132,13 +133,15 @@ def _labels(job: HidingJob, read: _Data) -> tuple[str, ...]:
 
 def _kept(job: HidingJob) -> tuple[str, ...]:
     """The attributes that are released as labels."""
+    hidden = {job.attribute, *data.parts_of(job.attribute, data.attributes_of(job.data, job.reading))}
     if job.keep is None:
-        others = (job.attribute, job.person)
+        others = {*hidden, job.person}
         return tuple(name for name in data.labels_of(job.data, job.reading) if name not in others)
-    if job.attribute in job.keep:
-        raise UsageError(
-            f"Expected other labels to keep than the hidden attribute {job.attribute!r}.", fix="leave it out of --keep"
-        )
+    for name in job.keep:
+        if name in hidden:
+            raise UsageError(
+                f"Expected other labels to keep than the hidden attribute {name!r}.", fix="leave it out of --keep"
+            )
     return job.keep
 
 

@@ -76,8 +76,9 @@ class HiddenFacts(Closed):
     @model_validator(mode="after")
     def _labels_are_others(self) -> Self:
         taken = {_same(self.hidden), "image"}
+        hidden = {_same(self.hidden), *map(_same, self.hidden.split("+"))}  # several are joined by it
         for name in self.labels:
-            if _same(name) == _same(self.hidden):
+            if _same(name) in hidden:
                 raise ValueError("expected kept labels other than the hidden attribute, got that one")
             if _same(name) in taken:
                 raise ValueError(f"expected kept labels with names of their own, got {printable(name)!r} again")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import hashlib
 import math
 from dataclasses import dataclass
 
@@ -16,7 +17,6 @@ from sfumato.training.saved_state import SavedState
 from sfumato.training.student import update_average
 from sfumato.values import Checkpoints
 
-CHECKPOINT = "denoiser"
 KEPT_EVERY = 200  # steps between checkpoints
 WARM_UP = 100  # steps in which the rate rises
 AVERAGING = 0.998  # the share of the averaged weights that stays at each step
@@ -37,6 +37,12 @@ class DenoiserTraining:
         return self.rate * rising * 0.5 * (1 + math.cos(math.pi * step / self.steps))
 
 
+def checkpoint_name(pixels: Tensor, settings: DenoiserTraining) -> str:
+    """The name that a training is kept under. It says what is learnt from what, so another run can take it over."""
+    of = hashlib.sha256(f"{settings} {tuple(pixels.shape)} ".encode() + pixels.contiguous().numpy().tobytes())
+    return f"denoiser-{of.hexdigest()[:16]}"
+
+
 def train_denoiser(pixels: Tensor, settings: DenoiserTraining, checkpoints: Checkpoints) -> Denoiser:
     """A diffusion model of these images, with averaged weights; colour images are mirrored half of the time."""
     _, channels, height, breadth = pixels.shape
@@ -48,7 +54,8 @@ def train_denoiser(pixels: Tensor, settings: DenoiserTraining, checkpoints: Chec
     optimizer = torch.optim.AdamW(model.parameters(), settings.rate, weight_decay=0.01)
     draw = torch.Generator().manual_seed(settings.seed)
     saved = SavedState({"model": model, "average": average}, {"optimizer": optimizer}, draw)
-    kept = checkpoints.restore(CHECKPOINT)
+    name = checkpoint_name(pixels, settings)
+    kept = checkpoints.restore(name)
     done = saved.restore(kept) if kept else 0
     for step in track(range(done, settings.steps), what="training the diffusion model", total=settings.steps - done):
         optimizer.param_groups[0]["lr"] = settings.rate_at(step)
@@ -58,7 +65,7 @@ def train_denoiser(pixels: Tensor, settings: DenoiserTraining, checkpoints: Chec
         optimizer.step()
         update_average(average, model, min(AVERAGING, (1 + step) / (10 + step)))
         if (step + 1) % KEPT_EVERY == 0 or step + 1 == settings.steps:
-            checkpoints.keep(CHECKPOINT, saved.tensors(step + 1))
+            checkpoints.keep(name, saved.tensors(step + 1))
     return average.eval().requires_grad_(False)
 
 

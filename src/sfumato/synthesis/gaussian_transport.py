@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -55,6 +56,17 @@ class GroupGaussians:
                 across = inverse @ middle @ inverse
                 arrived = (made[rows] - self.means[source]) @ across + self.means[target]
                 made[rows] = (1 - strength) * made[rows] + strength * arrived
+        return made.to(codes.dtype)
+
+    def redrawn(self, codes: Tensor, groups: Tensor, share: float, generator: torch.Generator) -> Tensor:
+        """Codes (n, d) of these groups, of whose variance the share is drawn anew; each group stays its Gaussian."""
+        noise = torch.randn(codes.shape, generator=generator, dtype=torch.float64)
+        made = codes.double()
+        for group, (mean, covariance) in enumerate(zip(self.means, self.covariances, strict=True)):
+            rows = groups == group
+            root, _ = _roots(covariance)
+            away = math.sqrt(1 - share) * (made[rows] - mean) + math.sqrt(share) * noise[rows] @ root
+            made[rows] = mean + away
         return made.to(codes.dtype)
 
 
