@@ -7,8 +7,8 @@ Then what an image shows of the attribute does not depend on what its source had
 eraser of directions alone (Belrose et al. 2023) leaves what differs in the covariances, which a network finds.
 
 A share of the codes' variance is drawn anew, for two reasons. An image whose drawn value is its own would otherwise
-stay as it is, and show its own value to whoever can tell that it was not moved; and it drowns a little of what Gaussians
-do not say of an attribute. People are recognised less often, too, and kept attributes lose a little.
+stay as it is, and show its own value to whoever can tell that it was not moved; and what Gaussians do not say of an
+attribute is drowned a little. People are recognised less often, too, and kept attributes lose a little.
 
 The values are drawn at random, and not all set to one: a classifier that is trained on the release finds the attribute
 of the sources in no image more often than in others. `strength` gives a trade-off: 0 leaves the codes as they are.
