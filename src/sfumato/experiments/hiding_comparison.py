@@ -25,6 +25,7 @@ from sfumato.experiments.hiding_format import (
     HidingProfile,
     Section,
     conditions_of,
+    largest,
     read_hiding,
     settings_of,
     takes_weights,
@@ -101,15 +102,16 @@ class HidingExperiment:
             if (other.release, other.everywhere) == (condition.release, condition.everywhere)
             for choice in other.choices
         )
+        parts = largest(choices)
         return BaselineRun(
             f"{_real_images(condition)}, seed {seed}",
-            {"kind": "baseline", "method": REAL, **shared},
-            self._job(condition, seed),
+            {"kind": "baseline", "method": REAL, "parts": parts, **shared},
+            replace(self._job(condition, seed), parts=parts),
             self._judging(tuple(choices)),
         )
 
     def _run(self, condition: Condition, seed: int) -> HidingRun:
-        settings = settings_of(self.recipe, self.amount, condition.method, seed)
+        settings = settings_of(self.recipe, self.amount, condition.method, seed, condition.varied)
         train = [self._find(name) for name in condition.train]
         weights, _ = self._weights(condition.method)
         others = [] if condition.train == (condition.release,) else train
@@ -133,7 +135,8 @@ class HidingExperiment:
         return {
             "kind": "hidden",
             "method": condition.method,
-            "settings": settings_of(self.recipe, self.amount, condition.method, seed),
+            "parts": largest(condition.choices),
+            "settings": settings_of(self.recipe, self.amount, condition.method, seed, condition.varied),
             "weights_content": self._weights(condition.method)[1],
             "train": list(condition.train),
             "train_content": [self.shelf.content(name) for name in condition.train],
@@ -159,6 +162,7 @@ class HidingExperiment:
             self.recipe.hiding,
             keep=self.recipe.keep,
             shares=self.recipe.shares,
+            parts=largest(condition.choices),
             front=condition.everywhere,
             seed=seed,
             reading=reading,
@@ -337,7 +341,7 @@ class HidingExperiment:
                 continue
             if pictures is not None:
                 real, made = pictures
-                found.setdefault(condition.place, {REAL: real})[condition.method] = made
+                found.setdefault(condition.place, {REAL: real})[condition.row] = made
         return found
 
 
@@ -353,7 +357,7 @@ def _add_hidden(found: Measured, condition: Condition, seed: int, run: HidingRun
     for choice in condition.choices:
         if (name := run.judging.named(choice)) in measures:
             methods = found.hidden.setdefault(Section.of(condition, choice), {})
-            methods.setdefault(condition.method, {})[seed] = measures[name]["value"]
+            methods.setdefault(condition.row, {})[seed] = measures[name]["value"]
 
 
 def _real_images(condition: Condition) -> str:

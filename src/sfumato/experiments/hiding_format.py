@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, get_args
@@ -28,6 +28,7 @@ from sfumato.values import Spec
 Regime = Literal["no", "test", "everywhere"]  # which faces must be seen from the front: none, those that test, all
 Shares = Annotated[tuple[Annotated[float, Field(ge=0)], ...], Field(min_length=4, max_length=4)]
 Settings = dict[str, dict[str, Value]]  # by method
+Varied = tuple[tuple[str, Value], ...]
 ALL = "all"
 REAL = "real"  # a row of the tables beside the methods: the real images
 PARTS: tuple[Parts, ...] = get_args(Parts)
@@ -68,6 +69,7 @@ class Setup(Strict):
     methods: Names | None = None
     parts: Annotated[tuple[Parts, ...], BeforeValidator(many)] | None = None
     front: Annotated[tuple[Regime, ...], BeforeValidator(many)] | None = None
+    vary: dict[str, Annotated[tuple[Value, ...], BeforeValidator(many)]] = Field(default_factory=dict)  # settings
     profile: ProfileName | None = None  # None: in both
 
 
@@ -123,10 +125,16 @@ class Condition:
     everywhere: bool  # faces from the front alone, to learn from and to release too
     method: str
     choices: tuple[Choice, ...]  # what is measured of each release
+    varied: Varied = ()  # settings that set it apart from others of the same method
 
     @property
     def name(self) -> str:
-        return f"{self.place}, {self.method}"
+        return f"{self.place}, {self.row}"
+
+    @property
+    def row(self) -> str:
+        """The condition in a table of its place."""
+        return ", ".join([self.method, *(f"{name} {written(value)}" for name, value in self.varied)])
 
     @property
     def place(self) -> str:
@@ -148,6 +156,11 @@ class Section:
     def of(cls, condition: Condition, choice: Choice) -> Section:
         regime: Regime = "everywhere" if condition.everywhere else choice.front
         return cls(condition.setup, condition.release, regime, choice)
+
+
+def largest(choices: Iterable[Choice]) -> Parts:
+    """What has to be re-generated for these: no more than what is judged."""
+    return max((choice.parts for choice in choices), key=PARTS.index)
 
 
 def is_hiding(path: Path) -> bool:
@@ -185,8 +198,17 @@ def _conditions(recipe: Hiding, profile: ProfileName) -> Iterator[Condition]:
             continue
         for release, everywhere in itertools.product(setup.release, (False, True)):
             choices = _choices(setup.parts or recipe.parts, setup.front or recipe.front, everywhere)
-            for method in _methods(setup.methods or recipe.methods) if choices else ():
-                yield Condition(setup.name, setup.train, release, everywhere, method, choices)
+            if not choices:
+                continue
+            for method, varied in _rows(recipe, setup):
+                yield Condition(setup.name, setup.train, release, everywhere, method, choices, varied)
+
+
+def _rows(recipe: Hiding, setup: Setup) -> Iterator[tuple[str, Varied]]:
+    """The methods of a setup, each with every combination of the settings that are varied."""
+    for method in _methods(setup.methods or recipe.methods):
+        for values in itertools.product(*setup.vary.values()):
+            yield method, tuple(zip(setup.vary, values, strict=True))
 
 
 def _choices(parts: tuple[Parts, ...], regimes: tuple[Regime, ...], everywhere: bool) -> tuple[Choice, ...]:
@@ -198,9 +220,12 @@ def _choices(parts: tuple[Parts, ...], regimes: tuple[Regime, ...], everywhere: 
     return tuple(Choice(part, front) for part in dict.fromkeys(parts) for front in fronts)
 
 
-def settings_of(recipe: Hiding, profile: HidingProfile, method: str, seed: int) -> dict[str, str]:
-    """The settings of a method as `hide` takes them; those of the profile count more, and a seed is the run's."""
-    chosen: Mapping[str, Value] = {**recipe.set.get(method, {}), **profile.set.get(method, {})}
+def settings_of(recipe: Hiding, profile: HidingProfile, method: str, seed: int, varied: Varied = ()) -> dict[str, str]:
+    """The settings of a method as `hide` takes them: the recipe's, the profile's, the condition's; a seed is the run's.
+
+    Later ones count more.
+    """
+    chosen: Mapping[str, Value] = {**recipe.set.get(method, {}), **profile.set.get(method, {}), **dict(varied)}
     own = {"seed": str(seed)} if "seed" in _known(method) else {}
     return {**{name: written(value) for name, value in chosen.items()}, **own}
 
@@ -233,13 +258,19 @@ def _check_methods(recipe: Hiding, profile: HidingProfile) -> None:
     for name in (*asked, *recipe.set, *profile.set):
         if name not in there and not (name == ALL and name in asked):
             raise UsageError(unknown("method of hiding", name, there), fix="see `sfumato list hiding`")
-    for method in {*recipe.set, *profile.set}:
-        chosen = {**recipe.set.get(method, {}), **profile.set.get(method, {})}
-        known = _known(method) - set(OWN)
-        for setting in chosen:
-            if setting not in known:
-                raise UsageError(unknown(f"setting of {method}", setting, known))
-        with_settings(contracts.find("hiding", method).for_task(EXAMPLE), settings_of(recipe, profile, method, 0))
+    for method in sorted({*recipe.set, *profile.set}):
+        _check_settings(recipe, profile, method, ())
+    for setup in recipe.setup:
+        for method, varied in _rows(recipe, setup):
+            _check_settings(recipe, profile, method, varied)
+
+
+def _check_settings(recipe: Hiding, profile: HidingProfile, method: str, varied: Varied) -> None:
+    known = _known(method) - set(OWN)
+    for setting in (*recipe.set.get(method, {}), *profile.set.get(method, {}), *dict(varied)):
+        if setting not in known:
+            raise UsageError(unknown(f"setting of {method}", setting, known))
+    with_settings(contracts.find("hiding", method).for_task(EXAMPLE), settings_of(recipe, profile, method, 0, varied))
 
 
 def _check_setups(recipe: Hiding, profile: ProfileName) -> None:

@@ -95,10 +95,10 @@ def _section(
     real, hidden = measured.real.get(section, {}), measured.hidden.get(section, {})
     rows = [{"by": REAL, **_of_real(recipe, real), "problem": ""}]
     for condition in conditions:
-        leaks = hidden.get(condition.method, {})
+        leaks = hidden.get(condition.row, {})
         lacking = "" if leaks else "not run yet"
         problem = "" if len(leaks) == seeds else problems.get(condition, lacking)
-        rows.append({"by": condition.method, **_of_method(recipe, leaks), "problem": problem})
+        rows.append({"by": condition.row, **_of_method(recipe, leaks), "problem": problem})
     return {
         "setup": section.setup,
         "learnt_from": conditions[0].train,
