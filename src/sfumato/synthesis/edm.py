@@ -56,4 +56,5 @@ class ClassDenoiser(nn.Module):
 def denoising_errors(denoised: Tensor, latents: Tensor, sigmas: Tensor) -> Tensor:
     """The weighted squared error of each estimate: (n, c, a, b) twice and (n,) to (n,). EDM, equation 2 and table 1."""
     weights: Tensor = (sigmas.square() + SIGMA_DATA**2) / (sigmas * SIGMA_DATA).square()
-    return weights * (denoised - latents).square().flatten(1).mean(1)
+    squares: Tensor = (denoised - latents).square().flatten(1).mean(1)
+    return weights * squares
