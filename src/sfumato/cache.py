@@ -31,9 +31,10 @@ class CachedTrainings:
     """Checkpoints by name, for their owner alone (`values.Checkpoints`). A cache that fails is no reason to stop."""
 
     def restore(self, name: str) -> dict[str, Tensor] | None:
+        from safetensors import SafetensorError
         from safetensors.torch import load
 
-        with suppress(OSError, ValueError):  # there is none, or it is damaged
+        with suppress(OSError, SafetensorError):  # there is none, or it is damaged
             path = self._path(name)
             state = load(path.read_bytes())
             path.touch()  # what is used stays longest

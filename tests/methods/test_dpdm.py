@@ -24,7 +24,7 @@ def test_the_plan_is_one_question_of_many_rounds() -> None:
 
 
 def test_it_learns_the_classes_without_a_budget() -> None:
-    images = fitted(replace(SMALL, rounds=60, multiplicity=4, rate=8e-3), halves(), math.inf, count=300)
+    images = fitted(replace(SMALL, rounds=40, rate=1e-2), halves(), math.inf, count=150)
     left, right = images.pixels[..., :4].float().mean((1, 2, 3)), images.pixels[..., 4:].float().mean((1, 2, 3))
     assert left[images.labels == 0].mean() > right[images.labels == 0].mean() + 30
     assert right[images.labels == 1].mean() > left[images.labels == 1].mean() + 30

@@ -28,9 +28,9 @@ def samples(sampling: Sampling, start: float | None = None, clean: Tensor | None
 @pytest.mark.parametrize(
     ("sampling", "tolerance"),
     [
-        (Sampling("dpm", 15), 0.02),
-        (Sampling("dpm", 60), 0.01),
-        (Sampling("heun", 15), 0.02),
+        (Sampling("dpm", 15), 0.06),
+        (Sampling("dpm", 60), 0.02),
+        (Sampling("heun", 15), 0.06),
         (Sampling("heun", 60, churn=10), 0.02),
         (Sampling("ddim", 200), 0.02),
     ],
@@ -39,7 +39,7 @@ def samples(sampling: Sampling, start: float | None = None, clean: Tensor | None
 def test_a_gaussian_comes_back(sampling: Sampling, tolerance: float) -> None:
     made = samples(sampling)
     assert float(made.mean()) == pytest.approx(MEAN, abs=0.02)  # 20,000 of them: a standard error of 0.003
-    assert float(made.std()) == pytest.approx(DEVIATION, rel=tolerance + 0.01)
+    assert float(made.std()) == pytest.approx(DEVIATION, rel=tolerance)
 
 
 @pytest.mark.parametrize("kind", ["dpm", "heun"])

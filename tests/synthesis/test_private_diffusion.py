@@ -34,6 +34,13 @@ def network(settings: PrivateDiffusion = SMALL) -> ClassDenoiser:
     return made
 
 
+@torch.no_grad()
+def loss_of(settings: PrivateDiffusion, number: int) -> float:
+    """Of the first record in a round."""
+    images, labels, _ = records()
+    return float(settings.loss_of_round(SPEC, number)(network(), images[0], labels[0]))
+
+
 def records(count: int = 6) -> tuple[Tensor, Tensor, Tensor]:
     images = torch.rand(count, *SHAPE, generator=torch.Generator().manual_seed(1))
     return (images * 255).round() / 255, torch.arange(count) % 3, torch.ones(count, dtype=torch.bool)
@@ -79,26 +86,22 @@ def test_a_round_replays_on_a_neighbour() -> None:
 
 
 def test_the_loss_of_a_record_needs_nothing_but_the_record_and_the_round() -> None:
-    model, (images, labels, _) = network(), records()
     losses = []
     for global_seed in (1, 2):
         torch.manual_seed(global_seed)
-        losses.append(float(SMALL.loss_of_round(SPEC, 5)(model, images[0], labels[0])))
+        losses.append(loss_of(SMALL, 5))
     assert losses[0] == losses[1]
-    assert losses[0] != float(SMALL.loss_of_round(SPEC, 6)(model, images[0], labels[0]))
-    assert losses[0] != float(replace(SMALL, seed=1).loss_of_round(SPEC, 5)(model, images[0], labels[0]))
+    assert losses[0] != loss_of(SMALL, 6)
+    assert losses[0] != loss_of(replace(SMALL, seed=1), 5)
 
 
 def test_the_copies_are_a_mean() -> None:
-    """The loss of many copies is about that of few: the bound suits any number of them."""
-    model, (images, labels, _) = network(), records()
+    """The loss of many copies is about that of few, so that the bound suits any number of them."""
     many, few = (
-        torch.stack(
-            [replace(SMALL, multiplicity=k).loss_of_round(SPEC, n)(model, images[0], labels[0]) for n in range(rounds)]
-        )
-        for k, rounds in ((32, 4), (2, 64))
+        sum(loss_of(replace(SMALL, multiplicity=copies), number) for number in range(rounds)) / rounds
+        for copies, rounds in ((32, 4), (2, 64))
     )
-    assert float(many.mean()) == pytest.approx(float(few.mean()), rel=0.35)
+    assert many == pytest.approx(few, rel=0.35)
 
 
 def test_only_the_part_that_is_named_is_trained() -> None:
@@ -106,7 +109,9 @@ def test_only_the_part_that_is_named_is_trained() -> None:
     model = network(settings)
     before = {name: value.clone() for name, value in model.named_parameters()}
     private = PrivateImages.seal(toy(40, side=8), Ledger(Budget(math.inf, 1e-5)))
-    settings.train_privately(private, GaussianSum(rounds=2, noise_multiplier=0.0), model, what="test")
+    settings.train_privately(
+        private, GaussianSum(rounds=2, noise_multiplier=0.0, purpose="gradients"), model, what="test"
+    )
     changed = {name for name, value in model.named_parameters() if not torch.equal(value, before[name])}
     assert "unet.of_class.weight" in changed
     assert "unet.middle_in.first.weight" not in changed

@@ -42,7 +42,8 @@ class Sampling:
 
     def levels(self, start: float | None = None) -> Tensor:
         """From the start, or the highest, down to the lowest and zero. EDM, equation 5."""
-        first, last = (level ** (1 / SHARPNESS) for level in (start or self.highest, self.lowest))
+        begin = start or self.highest
+        first, last = (level ** (1 / SHARPNESS) for level in (begin, min(self.lowest, begin / 10)))
         along = torch.linspace(0, 1, self.steps, dtype=torch.float64)
         levels = (first + along * (last - first)) ** SHARPNESS
         return torch.cat([levels, torch.zeros(1, dtype=torch.float64)])

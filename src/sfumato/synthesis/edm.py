@@ -50,7 +50,8 @@ class ClassDenoiser(nn.Module):
         sigma = sigmas[:, None, None, None]
         variance = sigma.square() + SIGMA_DATA**2
         output, _ = self.unet(noisy / variance.sqrt(), 0.5 + sigmas.log() / SLOWEST, labels=labels)
-        return SIGMA_DATA**2 / variance * noisy + sigma * SIGMA_DATA / variance.sqrt() * output
+        denoised: Tensor = SIGMA_DATA**2 / variance * noisy + sigma * SIGMA_DATA / variance.sqrt() * output
+        return denoised
 
 
 def denoising_errors(denoised: Tensor, latents: Tensor, sigmas: Tensor) -> Tensor:

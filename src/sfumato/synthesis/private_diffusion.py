@@ -47,7 +47,7 @@ class PrivateDiffusion:
     sampling: float = 0.02
     multiplicity: int = 4  # noised copies of a record, which are one row
     l2_bound: float = 0.01
-    rate: float = 3e-3
+    rate: float = 1e-3
     averaging: float = 0.97  # the share of the averaged weights that stays at each round
     trains: str = "all"  # which part of the network is trained privately
     noise_mean: float = -0.8  # of ln(sigma) of the noise that is trained on
