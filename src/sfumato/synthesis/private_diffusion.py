@@ -119,10 +119,12 @@ class PrivateDiffusion:
 
     @classmethod
     def for_rounds(cls, spec: Spec, *, seconds: float = MOST_SECONDS) -> dict[str, Any]:
-        """So many rounds of about 1,200 records as take this time."""
+        """So many rounds of about 1,200 records as take this time; small images need a smaller network."""
+        width = 8 if spec.pixels <= 256 else 16
         sampling = min(0.5, max(0.02, 1_200 / max(spec.count, 1)))
-        one = cls(rounds=1, sampling=sampling).training_seconds(spec)
-        return {"rounds": round(min(MOST_ROUNDS, max(FEWEST_ROUNDS, seconds / one))), "sampling": sampling}
+        one = cls(width=width, rounds=1, sampling=sampling).training_seconds(spec)
+        rounds = round(min(MOST_ROUNDS, max(FEWEST_ROUNDS, seconds / one)))
+        return {"width": width, "rounds": rounds, "sampling": sampling}
 
     def gradients(self, *, share: float = 1.0) -> GaussianSum:
         """The question of the private training."""
