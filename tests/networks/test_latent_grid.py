@@ -39,3 +39,12 @@ def test_the_border_that_is_added_has_no_edge() -> None:
     flat = torch.full((1, 1, 27, 30), 0.3)
     latents = LatentGrid((1, 27, 30)).encode(flat)
     torch.testing.assert_close(latents[:, 1:], torch.zeros_like(latents[:, 1:]), atol=1e-5, rtol=0)
+
+
+def test_usual_deviations_fall_with_the_wave_and_add_up_to_that_of_pixels() -> None:
+    grid = LatentGrid((3, 32, 32))
+    found = grid.usual_deviations().reshape(3, 16)
+    assert (found.diff(dim=1) <= 0).all()
+    assert (found[0] > found[1]).all()
+    assert float(found.square().mean().sqrt()) == pytest.approx(0.5)
+    assert LatentGrid((1, 8, 8), side=1).usual_deviations().tolist() == [0.5]

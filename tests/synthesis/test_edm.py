@@ -4,39 +4,53 @@ from __future__ import annotations
 
 import pytest
 import torch
+from torch import Tensor
 
-from sfumato.synthesis.edm import SIGMA_DATA, ClassDenoiser, NoiseLevels, denoising_errors
+from sfumato.synthesis.edm import ClassDenoiser, NoiseLevels, denoising_errors
+
+DATA = torch.tensor([2.0, 0.5, 0.1, 0.05])  # deviations of coefficients
 
 
 def denoiser(**settings: int) -> ClassDenoiser:
-    return ClassDenoiser(4, 3, **{"width": 8, **settings})
+    return ClassDenoiser(DATA, 3, **{"width": 8, **settings})
 
 
-def test_an_untrained_network_gives_the_best_estimate_of_isotropic_data() -> None:
-    """Its output is about zero, so what is left is c_skip x, which shrinks noise and keeps what has none."""
-    network, noisy = denoiser(), torch.randn(3, 4, 4, 4)
-    torch.nn.init.zeros_(network.unet.last.bias)
-    sigmas = torch.tensor([1e-3, SIGMA_DATA, 1e3])
-    denoised = network(noisy, sigmas, torch.zeros(3).long())
-    torch.testing.assert_close(denoised[0], noisy[0], atol=1e-3, rtol=0)
-    torch.testing.assert_close(denoised[1], noisy[1] / 2)
-    assert denoised[2].abs().max() < 1e-5
-
-
-def test_the_network_is_asked_for_an_output_of_unit_variance() -> None:
-    """The target of the network, (x - c_skip noisy) / c_out, has variance one at every level for data of SIGMA_DATA."""
+def gaussian(count: int) -> Tensor:
+    """Latents whose coefficients are independent, of mean 0.3."""
     draw = torch.Generator().manual_seed(0)
-    clean = SIGMA_DATA * torch.randn(20_000, generator=draw)
-    for sigma in (0.01, 0.5, 5.0, 80.0):
-        noisy = clean + sigma * torch.randn(20_000, generator=draw)
-        variance = sigma**2 + SIGMA_DATA**2
-        target = (clean - SIGMA_DATA**2 / variance * noisy) / (sigma * SIGMA_DATA / variance**0.5)
-        assert float(target.var()) == pytest.approx(1, abs=0.05)
-        # and so the weighted error of an output that is zero is one
-        errors = denoising_errors(
-            (SIGMA_DATA**2 / variance * noisy)[:, None], clean[:, None], torch.full((20_000,), sigma)
-        )
-        assert float(errors.mean()) == pytest.approx(1, abs=0.05)
+    return 0.3 + DATA[:, None, None] * torch.randn(count, 4, 4, 4, generator=draw)
+
+
+@torch.no_grad()
+def test_an_untrained_network_gives_the_best_estimate_of_independent_coefficients() -> None:
+    """Its output is about zero, so what is left is Wiener's filter: mean + (x - mean) s^2 / (s^2 + sigma^2)."""
+    network, clean = denoiser(), gaussian(200)
+    network.take_statistics(clean)
+    torch.testing.assert_close(network.deviation.flatten(), DATA, rtol=0.05, atol=0)
+    torch.nn.init.zeros_(network.unet.last.bias)
+    sigmas = torch.full((200,), 0.3)
+    noisy = clean + 0.3 * torch.randn(clean.shape, generator=torch.Generator().manual_seed(1))
+    errors = (network(noisy, sigmas, torch.zeros(200).long()) - clean).square().mean((0, 2, 3))
+    torch.testing.assert_close(errors, (DATA * 0.3).square() / (DATA**2 + 0.3**2), rtol=0.1, atol=0)
+
+
+@torch.no_grad()
+def test_the_network_is_asked_for_an_output_of_unit_variance() -> None:
+    """The error of an output of zero is one at every level and, but for its weight, in every coefficient."""
+    network, clean = denoiser(), gaussian(500)
+    network.take_statistics(clean)
+    torch.nn.init.zeros_(network.unet.last.bias)
+    for level in (0.01, 0.5, 5.0, 80.0):
+        noisy = clean + level * torch.randn(clean.shape, generator=torch.Generator().manual_seed(1))
+        sigmas = torch.full((500,), level)
+        denoised = network(noisy, sigmas, torch.zeros(500).long())
+        assert float(denoising_errors(denoised, clean, sigmas, network.deviation).mean()) == pytest.approx(1, abs=0.05)
+
+
+def test_coefficients_that_never_change_are_no_division_by_zero() -> None:
+    network = denoiser()
+    network.take_statistics(torch.zeros(5, 4, 2, 2))
+    assert network(torch.randn(2, 4, 2, 2), torch.tensor([0.01, 10.0]), torch.zeros(2).long()).isfinite().all()
 
 
 def test_levels_have_the_declared_distribution_and_one_comes_from_each_part() -> None:

@@ -23,7 +23,7 @@ FEW = Pretraining(NoiseLevels(), 5, 8, 2e-3, 0.9, unlabelled=0.1, mirror=False, 
 def trained(
     settings: Pretraining = FEW, images: Images = IMAGES, checkpoints: Checkpoints | None = None
 ) -> ClassDenoiser:
-    network = ClassDenoiser(GRID.shape[0], 3, width=8)
+    network = ClassDenoiser(GRID.usual_deviations(), 3, width=8)
     pretrain(network, images, GRID, settings, checkpoints=checkpoints)
     return network
 
@@ -45,7 +45,7 @@ def test_it_learns_to_denoise_by_the_label() -> None:
         )
     assert right < 0.7 * wrong
     assert right < none < wrong
-    assert right < 0.6 * float((clean - clean.mean(0)).square().mean())
+    assert right < 0.8 * float((clean - clean.mean(0)).square().mean())
 
 
 def test_the_seed_alone_decides_and_global_randomness_is_left_alone() -> None:

@@ -23,6 +23,7 @@ from toys import toy
 SHAPE = (1, 8, 8)
 SPEC = Spec(10, *SHAPE, ("a", "b", "c"))
 SMALL = PrivateDiffusion(width=8, rounds=3, sampling=0.5, multiplicity=3)
+DEVIATION = SMALL.untrained(SPEC).deviation
 
 
 def network(settings: PrivateDiffusion = SMALL) -> ClassDenoiser:
@@ -38,7 +39,7 @@ def network(settings: PrivateDiffusion = SMALL) -> ClassDenoiser:
 def loss_of(settings: PrivateDiffusion, number: int) -> float:
     """Of the first record in a round."""
     images, labels, _ = records()
-    return float(settings.loss_of_round(SPEC, number)(network(), images[0], labels[0]))
+    return float(settings.loss_of_round(SPEC, number, DEVIATION)(network(), images[0], labels[0]))
 
 
 def records(count: int = 6) -> tuple[Tensor, Tensor, Tensor]:
@@ -51,7 +52,8 @@ def test_the_fast_path_takes_it_and_equals_the_reference(trains: str) -> None:
     model = network()
     train_only(model.unet, trains)
     fast, reference = (
-        summed(rows, *records(), clip=False) for rows in both(model, SHAPE, SMALL.loss_of_round(SPEC, 0), 1e-3)
+        summed(rows, *records(), clip=False)
+        for rows in both(model, SHAPE, SMALL.loss_of_round(SPEC, 0, DEVIATION), 1e-3)
     )
     assert float((fast - reference).norm() / reference.norm()) < 1e-4
 
@@ -59,7 +61,7 @@ def test_the_fast_path_takes_it_and_equals_the_reference(trains: str) -> None:
 @pytest.mark.parametrize("copies", [1, 2, 8])
 def test_one_record_moves_a_sum_by_no_more_than_the_bound_however_many_copies(copies: int) -> None:
     """Copies are averaged before the row is bounded: K copies that were bounded one by one would reach K bounds."""
-    loss = replace(SMALL, multiplicity=copies).loss_of_round(SPEC, 0)
+    loss = replace(SMALL, multiplicity=copies).loss_of_round(SPEC, 0, DEVIATION)
     images, labels, present = records()
     images[1], images[2], images[3] = 1e4, torch.inf, torch.nan
     for rows in both(network(), SHAPE, loss, 1e-6):
@@ -145,6 +147,6 @@ def test_wrong_settings_are_refused(wrong: dict[str, object]) -> None:
 def test_the_fast_path_is_taken_for_colour_and_odd_sizes() -> None:
     for shape in ((3, 32, 32), (1, 27, 29), (3, 64, 64)):
         spec = Spec(10, *shape, ("a", "b"))
-        loss = SMALL.loss_of_round(spec, 0)
+        loss = SMALL.loss_of_round(spec, 0, SMALL.untrained(spec).deviation)
         weights = fast_path.ModelWeights(SMALL.untrained(spec))
         assert fast_path.record_layers(weights, loss, spec) is not None, shape

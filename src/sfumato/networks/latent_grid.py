@@ -7,6 +7,9 @@ from torch import Tensor
 
 from sfumato.networks.block_cosines import BlockCosines
 
+DEVIATION = 0.5  # about that of pixels in [-1, 1]
+FALL = 1.5  # with this power of its number does a wave's deviation fall in a block, about, in photographs and drawings
+COLOUR = 0.3  # of the deviation of brightness, that of differences of colours
 PLACES = 10  # of the grid along a side, at most: larger images have larger blocks
 
 
@@ -23,6 +26,16 @@ class LatentGrid:
         self._blocks = BlockCosines(self.side)
         places = (-(-self._height // self.side), -(-self._breadth // self.side))
         self.shape = (channels * self._blocks.kept, *places)
+
+    def usual_deviations(self) -> Tensor:
+        """Of the coefficients of images of which nothing is known: (c * side^2,). Pixels keep one for all."""
+        channels = self.shape[0] // self._blocks.kept
+        if self.side == 1:
+            return torch.full((channels,), DEVIATION)
+        waves = (1 + self._blocks.numbers.float()) ** -FALL
+        of_channel = torch.cat([torch.ones(1), torch.full((channels - 1,), COLOUR)])
+        found = (of_channel[:, None] * waves).flatten()
+        return DEVIATION * found / found.square().mean().sqrt()
 
     def encode(self, images: Tensor) -> Tensor:
         below = self.shape[1] * self.side - self._height

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from sfumato.networks.unet import UNet
 
-SIGMA_DATA = 0.5  # about the deviation of pixels in [-1, 1]
+LEAST_DEVIATION = 0.03  # of a coefficient; half a step of brightness is 0.004
 SLOWEST, FASTEST = 8.0, 16.0  # ln(sigma) / SLOWEST is within about one; the fastest wave that tells it, in half turns
 
 
@@ -30,32 +30,62 @@ class NoiseLevels:
 
 
 class ClassDenoiser(nn.Module):
-    """Noisy latents, their noise levels and labels, to an estimate of the latents; the last label stands for none."""
+    """Noisy latents, their noise levels and labels, to an estimate of the latents; the last label stands for none.
+
+    Coefficients differ in their deviations by far, so each is preconditioned by its own. Then a network whose output is
+    zero is the best estimate by coefficients alone, and does not let the noise of fine waves through.
+    """
+
+    mean: Tensor
+    deviation: Tensor
 
     def __init__(
-        self, channels: int, classes: int, *, width: int, levels: int = 2, blocks: int = 1, seed: int = 0
+        self,
+        deviation: Tensor,  # (c,), of the coefficients before anything is known of the images
+        classes: int,
+        *,
+        width: int,
+        levels: int = 2,
+        blocks: int = 1,
+        seed: int = 0,
     ) -> None:
         super().__init__()
         self.classes = classes
+        self.register_buffer("mean", torch.zeros_like(deviation)[:, None, None])
+        self.register_buffer("deviation", deviation.clone()[:, None, None])
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            self.unet = UNet(channels, width=width, levels=levels, blocks=blocks, classes=classes, fastest=FASTEST)
+            self.unet = UNet(
+                len(deviation), width=width, levels=levels, blocks=blocks, classes=classes, fastest=FASTEST
+            )
 
     @property
     def no_label(self) -> int:
         return self.classes
 
+    def take_statistics(self, latents: Tensor) -> None:
+        """Take each coefficient's mean and deviation from latents (n, c, a, b) that anyone may see."""
+        found = latents.double()
+        self.mean = found.mean((0, 2, 3))[:, None, None].float()
+        self.deviation = found.std((0, 2, 3), correction=0)[:, None, None].float().clamp(min=LEAST_DEVIATION)
+
     def forward(self, noisy: Tensor, sigmas: Tensor, labels: Tensor) -> Tensor:  # (n, c, a, b), (n,), (n,)
-        # D(x; sigma) = c_skip x + c_out F(c_in x; c_noise): EDM, equation 7 and table 1
-        sigma = sigmas[:, None, None, None]
-        variance = sigma.square() + SIGMA_DATA**2
-        output, _ = self.unet(noisy / variance.sqrt(), 0.5 + sigmas.log() / SLOWEST, labels=labels)
-        denoised: Tensor = SIGMA_DATA**2 / variance * noisy + sigma * SIGMA_DATA / variance.sqrt() * output
+        # D(x; sigma) = c_skip x + c_out F(c_in x; c_noise): EDM, equation 7 and table 1, for each coefficient
+        sigma, data = sigmas[:, None, None, None], self.deviation
+        variance = sigma.square() + data.square()
+        centred = noisy - self.mean
+        output, _ = self.unet(centred / variance.sqrt(), 0.5 + sigmas.log() / SLOWEST, labels=labels)
+        denoised: Tensor = self.mean + data.square() / variance * centred + sigma * data / variance.sqrt() * output
         return denoised
 
 
-def denoising_errors(denoised: Tensor, latents: Tensor, sigmas: Tensor) -> Tensor:
-    """The weighted squared error of each estimate: (n, c, a, b) twice and (n,) to (n,). EDM, equation 2 and table 1."""
-    weights: Tensor = (sigmas.square() + SIGMA_DATA**2) / (sigmas * SIGMA_DATA).square()
-    squares: Tensor = (denoised - latents).square().flatten(1).mean(1)
-    return weights * squares
+def denoising_errors(denoised: Tensor, latents: Tensor, sigmas: Tensor, deviation: Tensor) -> Tensor:
+    """The weighted squared error of each estimate: (n, c, a, b) twice, (n,) and (c, 1, 1) to (n,).
+
+    EDM's weights (equation 2 and table 1), by which every output of the network counts alike; and then by deviations,
+    because an error in a coefficient that hardly changes can hardly be seen.
+    """
+    sigma = sigmas[:, None, None, None]
+    weights = (sigma.square() + deviation.square()) / (sigma * deviation).square() * deviation / deviation.mean()
+    errors: Tensor = (weights * (denoised - latents).square()).flatten(1).mean(1)
+    return errors

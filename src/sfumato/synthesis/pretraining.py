@@ -21,6 +21,7 @@ from sfumato.training.saved_state import SavedState
 from sfumato.training.student import update_average
 from sfumato.values import Checkpoints, Images
 
+MEASURED = 2_000  # images from which the deviations of coefficients are taken
 KEPT_EVERY = 500  # steps between checkpoints
 WARM_UP = 50  # steps in which the rate rises
 LEAST_RATE = 0.05  # of the rate, at the end
@@ -53,7 +54,12 @@ def pretrain(
     *,
     checkpoints: Checkpoints | None,
 ) -> None:
-    """Train the network in place; its weights become averages. A label that it does not know counts as none."""
+    """Train the network in place; its weights become averages. A label that it does not know counts as none.
+
+    The deviations of coefficients are taken from the images, too.
+    """
+    some = torch.randperm(len(images), generator=torch.Generator().manual_seed(settings.seed))[:MEASURED]
+    network.take_statistics(grid.encode(images.pixels[some].float() / 255))
     average = copy.deepcopy(network)
     optimizer = torch.optim.Adam(network.parameters(), settings.rate, betas=(0.9, 0.99))
     draw = torch.Generator().manual_seed(settings.seed)
@@ -101,7 +107,7 @@ def _loss(
     unlabelled = torch.rand(settings.batch, generator=draw) < settings.unlabelled
     told = torch.where(unlabelled, network.no_label, labels[rows])
     denoised = network(clean + sigmas[:, None, None, None] * noise, sigmas, told)
-    return denoising_errors(denoised, clean, sigmas).mean()
+    return denoising_errors(denoised, clean, sigmas, network.deviation).mean()
 
 
 def _digest(network: ClassDenoiser, images: Images, grid: LatentGrid, settings: Pretraining) -> str:

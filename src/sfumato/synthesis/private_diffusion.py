@@ -156,9 +156,13 @@ class PrivateDiffusion:
 
     def untrained(self, spec: Spec) -> ClassDenoiser:
         """The network with random weights."""
-        channels = self.grid(spec).shape[0]
         return ClassDenoiser(
-            channels, len(spec.classes), width=self.width, levels=self.levels, blocks=self.blocks, seed=self.seed
+            self.grid(spec).usual_deviations(),
+            len(spec.classes),
+            width=self.width,
+            levels=self.levels,
+            blocks=self.blocks,
+            seed=self.seed,
         )
 
     def noise_levels(self) -> NoiseLevels:
@@ -175,10 +179,15 @@ class PrivateDiffusion:
         """The same, on whatever is to be trained of the network."""
         query = private.open(mechanism, microbatch=max(4, MICROBATCH // self.multiplicity))
         descent = Descent(self.l2_bound, self.rate, optimizer="adam", averaging=self.averaging)
-        descend(query, network, lambda number: self.loss_of_round(private.spec, number), descent, what=what)
+        deviation = network.deviation
 
-    def loss_of_round(self, spec: Spec, number: int) -> RecordLoss:
-        """The loss of a record in a round, a function of the record and of public draws."""
+        def losses(number: int) -> RecordLoss:
+            return self.loss_of_round(private.spec, number, deviation)
+
+        descend(query, network, losses, descent, what=what)
+
+    def loss_of_round(self, spec: Spec, number: int, deviation: Tensor) -> RecordLoss:
+        """The loss of a record in a round, a function of the record and of public draws and deviations."""
         grid, no_label = self.grid(spec), len(spec.classes)
         pool = NoisePool.of_round(
             number,
@@ -195,7 +204,7 @@ class PrivateDiffusion:
             clean = grid.encode(image[None]).expand(drawn.noise.shape)  # (copies, c, a, b)
             labels = torch.where(drawn.unlabelled, no_label, label)
             denoised = model(clean + drawn.sigmas[:, None, None, None] * drawn.noise, drawn.sigmas, labels)
-            return denoising_errors(denoised, clean, drawn.sigmas).mean()
+            return denoising_errors(denoised, clean, drawn.sigmas, deviation).mean()
 
         return loss
 
