@@ -138,7 +138,7 @@ def test_the_published_settings_are_those_of_the_literature() -> None:
     assert PrivateDiffusion.as_published(Spec(55_000, 3, 64, 64, ("a",) * 2))["multiplicity"] == 4
 
 
-@pytest.mark.parametrize("wrong", [{"sampler": "euler"}, {"trains": "nothing"}, {"multiplicity": 0}, {"width": 1}])
+@pytest.mark.parametrize("wrong", [{"sampler": "euler"}, {"trains": "nothing"}, {"multiplicity": 0}, {"width": 0}])
 def test_wrong_settings_are_refused(wrong: dict[str, object]) -> None:
     with pytest.raises(UsageError):
         PrivateDiffusion(**wrong)
@@ -150,3 +150,8 @@ def test_the_fast_path_is_taken_for_colour_and_odd_sizes() -> None:
         loss = SMALL.loss_of_round(spec, 0, SMALL.untrained(spec).deviation)
         weights = fast_path.ModelWeights(SMALL.untrained(spec))
         assert fast_path.record_layers(weights, loss, spec) is not None, shape
+
+
+def test_a_width_is_rounded_up_to_what_the_norms_take() -> None:
+    widths = {width: replace(SMALL, width=width).untrained(SPEC).unet.stem.out_channels for width in (1, 8, 20)}
+    assert widths == {1: 8, 8: 8, 20: 24}

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from sfumato.errors import expect_one_of, expect_within
 from sfumato.networks.latent_grid import LatentGrid
+from sfumato.networks.unet_blocks import GROUPS
 from sfumato.networks.unet_parts import PARTS, train_only
 from sfumato.privacy import Budget, Descent, GaussianSum, PrivateImages, descend
 from sfumato.synthesis.diffusion_sampler import DiffusionSampler, Painted
@@ -39,7 +40,7 @@ class PrivateDiffusion:
 
     free: ClassVar = frozenset({"sampler", "sampler_steps", "guidance", "churn", "highest", "lowest"})
 
-    width: int = 16  # channels of the U-Net's first level
+    width: int = 16  # channels of the U-Net's first level; rounded up to a multiple of the groups of its norms
     levels: int = 2
     blocks: int = 1  # residual blocks of a level
     block: int = 0  # side in pixels of the blocks that are transformed; 1: pixels; 0: by the size of the images
@@ -66,7 +67,7 @@ class PrivateDiffusion:
         most = 10**6
         expect_within(
             self,
-            width=(8, 10_000),
+            width=(1, 10_000),
             levels=(1, 6),
             blocks=(1, 100),
             block=(0, 64),
@@ -159,7 +160,7 @@ class PrivateDiffusion:
         return ClassDenoiser(
             self.grid(spec).usual_deviations(),
             len(spec.classes),
-            width=self.width,
+            width=-(-self.width // GROUPS) * GROUPS,
             levels=self.levels,
             blocks=self.blocks,
             seed=self.seed,
