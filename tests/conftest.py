@@ -2,6 +2,7 @@
 
 import os
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -17,6 +18,8 @@ import torch
 pytest_plugins = ("timing",)
 
 torch.set_num_threads(1)
+_CACHE = tempfile.TemporaryDirectory(prefix="sfumato-cache-", ignore_cleanup_errors=True)
+os.environ["SFUMATO_CACHE"] = _CACHE.name  # what tests train on public images is not kept in the user's own cache
 # the same examples in every run: a test that passes once passes always
 hypothesis.settings.register_profile("repeatable", derandomize=True, deadline=None)
 hypothesis.settings.load_profile("repeatable")

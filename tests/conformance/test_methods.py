@@ -195,7 +195,11 @@ def test_defaults_come_from_public_facts(name: str) -> None:
     expect_defaults(method)
 
 
-WORDS = {"canvas": "pixels", "form": "paper"}  # another value for a free hyperparameter that is a word
+WORDS = {
+    "canvas": "pixels",
+    "form": "paper",
+    "sampler": "ddim",
+}  # another value for a free hyperparameter that is a word
 
 
 def otherwise(method: Synthesizer, name: str) -> Synthesizer:

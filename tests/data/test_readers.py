@@ -21,9 +21,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from sfumato.cache import cache_folder
 from sfumato.contracts import Reading, find, names
 from sfumato.data import has_split, load, open_source
-from sfumato.data._download import Download, cache, fetch
+from sfumato.data._download import Download, fetch
 from sfumato.errors import DataError, EnvironmentProblem, UsageError
 
 RNG = np.random.default_rng(0)
@@ -443,7 +444,7 @@ def test_cifar_archive_that_is_damaged(cached: Path) -> None:
 def test_cache_folder(monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], expected: str) -> None:
     for key, value in variables.items():
         monkeypatch.setenv(key, value)
-    assert str(cache()) == expected
+    assert str(cache_folder()) == expected
 
 
 # Downloads

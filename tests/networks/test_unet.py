@@ -7,6 +7,7 @@ import torch
 from torch.func import functional_call, grad, vmap
 
 from sfumato.networks.unet import UNet
+from sfumato.networks.unet_blocks import embedded_time
 
 
 def network(**settings: int) -> UNet:
@@ -56,3 +57,17 @@ def test_gradients_of_single_records_under_vmap_are_those_of_each_alone() -> Non
     alone = grad(loss)(weights, noisy[1], times[1])
     for name, value in alone.items():
         torch.testing.assert_close(together[name][1], value, rtol=1e-3, atol=1e-5)
+
+
+def test_labels_change_the_prediction_and_each_has_a_row_of_its_own() -> None:
+    unet, noisy, times = network(classes=3), some(4, 4, 4, 4), torch.full((4,), 0.5)
+    same = noisy[:1].expand(4, -1, -1, -1)
+    predictions, _ = unet(same, times, labels=torch.arange(4))  # the last stands for none
+    apart = torch.cdist(predictions.flatten(1), predictions.flatten(1)) + torch.eye(4)
+    assert (apart > 1e-3).all()
+    assert unet.of_class.weight.shape[0] == 4
+
+
+def test_the_waves_that_tell_the_time_can_be_slower() -> None:
+    slow, fast = (embedded_time(torch.tensor([0.5, 0.501]), 16, fastest) for fastest in (16.0, 1000.0))
+    assert (slow[0] - slow[1]).abs().max() < 0.1 < (fast[0] - fast[1]).abs().max()

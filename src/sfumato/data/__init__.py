@@ -8,7 +8,7 @@ import numpy as np
 
 from sfumato.contracts import Reading
 from sfumato.data._attributes import attributes_of, labels_of, load_attributed, parts_of
-from sfumato.data._download import Download, cache, fetch
+from sfumato.data._download import Download, fetch
 from sfumato.data._reader import Reader
 from sfumato.data._unlabelled import ImageArray, ImageFiles, Unlabelled
 from sfumato.data._which import reader_of
@@ -19,7 +19,6 @@ __all__ = [
     "Download",
     "Unlabelled",
     "attributes_of",
-    "cache",
     "fetch",
     "has_split",
     "labels_of",

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
+from sfumato.cache import cache_folder
 from sfumato.contracts import Reading
 from sfumato.data._arrays import Stack
-from sfumato.data._download import cache
 from sfumato.data._labels import from_numbers, number_numbers
 from sfumato.data._named import Named
 from sfumato.errors import DataError, EnvironmentProblem, printable
@@ -36,7 +36,7 @@ class NamedCifar(Named):
     @classmethod
     def _folder(cls) -> Path | None:
         archive = cls.downloads[0].name
-        for place in (*cls.places(), cache()):
+        for place in (*cls.places(), cache_folder()):
             folder = place / cls.inside
             if not folder.is_dir() and (place / archive).is_file():
                 unpack(place / archive, folder, wanted=[name for names in cls.files.values() for name in names])

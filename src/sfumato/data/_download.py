@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import urllib.request
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -14,6 +13,7 @@ from typing import IO
 from urllib.error import HTTPError
 from urllib.parse import urlsplit
 
+from sfumato.cache import cache_folder
 from sfumato.errors import DataError, EnvironmentProblem, printable
 from sfumato.files import written_whole
 from sfumato.progress import track
@@ -32,18 +32,9 @@ class Download:
     urls: tuple[str, ...]
 
 
-def cache() -> Path:
-    """The folder for downloaded data: SFUMATO_CACHE, or sfumato in the user's cache folder."""
-    if own := os.environ.get("SFUMATO_CACHE"):
-        return Path(own)
-    if shared := os.environ.get("XDG_CACHE_HOME"):
-        return Path(shared) / "sfumato"
-    return Path("~/.cache/sfumato").expanduser()
-
-
 def put_there(name: str, *, called: str, fix: str) -> Path:
     """The folder of that name in the cache, for data that users get themselves because its terms must be agreed to."""
-    folder = cache() / name
+    folder = cache_folder() / name
     if not folder.is_dir():
         raise DataError(f"Expected {called} in the cache folder, got no such folder.", where=folder, fix=fix)
     return folder

@@ -6,10 +6,11 @@ from abc import abstractmethod
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
+from sfumato.cache import cache_folder
 from sfumato.contracts import Reading
 from sfumato.data import _idx, _npy
 from sfumato.data._arrays import ArrayRecords, Stack
-from sfumato.data._download import Download, cache, fetch
+from sfumato.data._download import Download, fetch
 
 if TYPE_CHECKING:
     import numpy as np
@@ -37,14 +38,14 @@ class Named(ArrayRecords):
 
     def _found(self, reading: Reading) -> tuple[Stack, tuple[str, ...], NDArray[np.int64]]:
         for spelling in _spellings(self.called):
-            for archive in (cache() / f"{spelling}.npz", cache() / spelling / f"{spelling}.npz"):
+            for archive in (cache_folder() / f"{spelling}.npz", cache_folder() / spelling / f"{spelling}.npz"):
                 if archive.is_file():
                     return _npy.read(archive, reading, self.class_names)
         folder = self._folder()
         if folder is None:
-            missing = [d for d in self.downloads if not (cache() / self.called / d.name).is_file()]
+            missing = [d for d in self.downloads if not (cache_folder() / self.called / d.name).is_file()]
             for k, download in enumerate(missing):
-                fetch(download, cache() / self.called, beside=[other.name for other in missing[k + 1 :]])
+                fetch(download, cache_folder() / self.called, beside=[other.name for other in missing[k + 1 :]])
             folder = self._folder()
         assert folder is not None, "the downloads are what _folder looks for"
         return self._read(folder, reading)
@@ -52,7 +53,7 @@ class Named(ArrayRecords):
     @classmethod
     def places(cls) -> tuple[Path, ...]:
         """The folders in which the files may be."""
-        return tuple(cache() / spelling for spelling in _spellings(cls.called))
+        return tuple(cache_folder() / spelling for spelling in _spellings(cls.called))
 
     @classmethod
     @abstractmethod

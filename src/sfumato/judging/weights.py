@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from sfumato import data
+from sfumato.cache import cache_folder
 from sfumato.statistics import features
 
 INCEPTION = data.Download(
@@ -14,8 +15,8 @@ INCEPTION = data.Download(
 
 def provide_weights(extractor: str | None) -> None:
     """Search the user's cache for the weights; download them (91 MB) only if the network is named."""
-    if data.cache() not in features.FOLDERS:
-        features.FOLDERS.insert(0, data.cache())
+    if cache_folder() not in features.FOLDERS:
+        features.FOLDERS.insert(0, cache_folder())
     there = any((folder.expanduser() / INCEPTION.name).is_file() for folder in features.FOLDERS)
     if extractor == "inception-v3" and not there:
-        data.fetch(INCEPTION, data.cache())
+        data.fetch(INCEPTION, cache_folder())

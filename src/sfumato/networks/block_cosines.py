@@ -20,6 +20,7 @@ class BlockCosines:
         self.kept = side * side if kept is None else kept
         down, across = torch.meshgrid(torch.arange(side), torch.arange(side), indexing="ij")
         slowest_first = (down + across).flatten().argsort(stable=True)
+        self.numbers = (down + across).flatten()[slowest_first[: self.kept]]  # (kept,) of waves in a block, both ways
         along = cosines(side, side)
         self._waves = torch.kron(along, along)[slowest_first[: self.kept]]  # (kept, side * side)
 

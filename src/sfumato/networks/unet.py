@@ -34,16 +34,28 @@ class UNet(nn.Module):
     """Noisy latents and times to a prediction of the same shape, and the features of the middle block.
 
     The width doubles from level to level while the grid's sides are halved; one connection goes past at each level.
+    With `classes` it is told a label, too, which scales and shifts as the time does; the last label stands for none.
     """
 
-    def __init__(self, channels: int, *, width: int = 64, levels: int = 2, blocks: int = 1) -> None:
+    def __init__(
+        self,
+        channels: int,
+        *,
+        width: int = 64,
+        levels: int = 2,
+        blocks: int = 1,
+        classes: int = 0,
+        fastest: float = 1000.0,  # of the waves that tell the time
+    ) -> None:
         super().__init__()
         widths = [width * 2**level for level in range(levels)]
         self.time_width = 4 * width
+        self.fastest = fastest
         lowest = widths[-1]
         self.of_time = nn.Sequential(
             nn.Linear(width, self.time_width), nn.SiLU(), nn.Linear(self.time_width, self.time_width)
         )
+        self.of_class = nn.Embedding(classes + 1, self.time_width) if classes else None
         self.stem = nn.Conv2d(channels, width, 3, padding=1)
         self.down = nn.ModuleList(self._level(out, out, blocks, lowest=out == lowest) for out in widths)
         self.shrink = nn.ModuleList(
@@ -70,10 +82,12 @@ class UNet(nn.Module):
         return tuple(f"{name}.{part}" for name in found for part in ("query", "key", "value", "output"))
 
     def forward(  # (n, c, a, b), (n,) -> (n, c, a, b), (n, f, a', b')
-        self, noisy: Tensor, times: Tensor, through: Map | None = None
+        self, noisy: Tensor, times: Tensor, through: Map | None = None, labels: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
         """`times` are in [0, 1]; `through` is applied to the middle block's features."""
-        time = self.of_time(embedded_time(times, self.stem.out_channels))
+        time = self.of_time(embedded_time(times, self.stem.out_channels, self.fastest))
+        if self.of_class is not None:
+            time = time + self.of_class(labels)
         x = self.stem(noisy)
         passed = []
         for level, down in enumerate(self.down):

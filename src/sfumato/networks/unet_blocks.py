@@ -15,10 +15,9 @@ from torch.nn.functional import interpolate, silu
 GROUPS = 8  # of group norm; every width is a multiple of it
 
 
-def embedded_time(times: Tensor, width: int) -> Tensor:
-    """Sines and cosines of times in [0, 1] at `width` / 2 frequencies: (n, width)."""
-    fastest = math.log(1000.0)
-    frequencies = torch.exp(torch.linspace(0, fastest, width // 2, device=times.device))
+def embedded_time(times: Tensor, width: int, fastest: float = 1000.0) -> Tensor:
+    """Sines and cosines of times in [0, 1] at `width` / 2 frequencies, in half turns: (n, width)."""
+    frequencies = torch.exp(torch.linspace(0, math.log(fastest), width // 2, device=times.device))
     angles = times[:, None] * frequencies * math.pi
     return torch.cat([angles.sin(), angles.cos()], dim=1)
 

@@ -1,0 +1,60 @@
+"""The user's cache folder: downloads, and trainings on images that anyone may see, so that a killed one goes on."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sfumato.files import written_whole
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+TRAININGS = "trainings"
+MOST = 16  # trainings that are kept, the newest
+
+
+def cache_folder() -> Path:
+    """SFUMATO_CACHE, or sfumato in the user's cache folder."""
+    if own := os.environ.get("SFUMATO_CACHE"):
+        return Path(own)
+    if shared := os.environ.get("XDG_CACHE_HOME"):
+        return Path(shared) / "sfumato"
+    return Path("~/.cache/sfumato").expanduser()
+
+
+@dataclass(frozen=True, slots=True)
+class CachedTrainings:
+    """Checkpoints by name, for their owner alone (`values.Checkpoints`). A cache that fails is no reason to stop."""
+
+    def restore(self, name: str) -> dict[str, Tensor] | None:
+        from safetensors import SafetensorError
+        from safetensors.torch import load
+
+        with suppress(OSError, SafetensorError):  # there is none, or it is damaged
+            path = self._path(name)
+            state = load(path.read_bytes())
+            path.touch()  # what is used stays longest
+            return state
+        return None
+
+    def keep(self, name: str, state: dict[str, Tensor]) -> None:
+        from safetensors.torch import save
+
+        path = self._path(name)
+        with suppress(OSError):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.parent.chmod(0o700)
+            with written_whole(path) as unfinished:
+                unfinished.touch(mode=0o600)
+                unfinished.write_bytes(save({key: part.contiguous() for key, part in state.items()}))
+            by_age = sorted(path.parent.glob("*.safetensors"), key=lambda file: file.stat().st_mtime)
+            for file in by_age[:-MOST]:
+                file.unlink()
+
+    @staticmethod
+    def _path(name: str) -> Path:
+        return cache_folder() / TRAININGS / f"{name}.safetensors"

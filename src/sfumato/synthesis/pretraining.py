@@ -1,0 +1,119 @@
+"""Training of a denoiser without noise, on images that anyone may see: public ones, or made from noisy answers.
+
+It never sees private data, so it costs no privacy. A killed training goes on, and a finished one is not done again.
+"""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from sfumato.cache import CachedTrainings
+from sfumato.networks.latent_grid import LatentGrid
+from sfumato.progress import track
+from sfumato.synthesis.edm import ClassDenoiser, NoiseLevels, denoising_errors
+from sfumato.training.saved_state import SavedState
+from sfumato.training.student import update_average
+from sfumato.values import Checkpoints, Images
+
+MEASURED = 2_000  # images from which the deviations of coefficients are taken
+KEPT_EVERY = 500  # steps between checkpoints
+WARM_UP = 50  # steps in which the rate rises
+LEAST_RATE = 0.05  # of the rate, at the end
+
+
+@dataclass(frozen=True)
+class Pretraining:
+    """The settings of a training on public images."""
+
+    levels: NoiseLevels
+    steps: int
+    batch: int
+    rate: float  # the highest; it rises, then falls as a cosine
+    averaging: float  # the share of the averaged weights that stays at each step
+    unlabelled: float  # share of images that are shown without their label
+    mirror: bool  # half of the images are mirrored
+    seed: int
+
+    def rate_at(self, step: int) -> float:
+        rising = min(1.0, (step + 1) / min(WARM_UP, self.steps))
+        cosine = 0.5 * (1 + math.cos(math.pi * step / self.steps))
+        return self.rate * rising * (LEAST_RATE + (1 - LEAST_RATE) * cosine)
+
+
+def pretrain(
+    network: ClassDenoiser,
+    images: Images,
+    grid: LatentGrid,
+    settings: Pretraining,
+    *,
+    checkpoints: Checkpoints | None,
+) -> None:
+    """Train the network in place; its weights become averages. A label that it does not know counts as none.
+
+    The deviations of coefficients are taken from the images, too.
+    """
+    some = torch.randperm(len(images), generator=torch.Generator().manual_seed(settings.seed))[:MEASURED]
+    network.take_statistics(grid.encode(images.pixels[some].float() / 255))
+    average = copy.deepcopy(network)
+    optimizer = torch.optim.Adam(network.parameters(), settings.rate, betas=(0.9, 0.99))
+    draw = torch.Generator().manual_seed(settings.seed)
+    saved = SavedState({"network": network, "average": average}, {"optimizer": optimizer}, draw)
+    name = _digest(network, images, grid, settings)
+    kept = checkpoints.restore(name) if checkpoints else None
+    done = saved.restore(kept) if kept else 0
+    known = (images.labels >= 0) & (images.labels < network.classes)
+    labels = torch.where(known, images.labels, network.no_label)
+    what = "training the diffusion model on public images"
+    for step in track(range(done, settings.steps), what=what, total=settings.steps - done):
+        optimizer.param_groups[0]["lr"] = settings.rate_at(step)
+        optimizer.zero_grad()
+        _loss(network, images.pixels, labels, grid, settings, draw).backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+        update_average(average, network, min(settings.averaging, (1 + step) / (10 + step)))
+        last = step + 1 == settings.steps
+        if checkpoints and (last or (step + 1) % KEPT_EVERY == 0):
+            checkpoints.keep(name, saved.tensors(step + 1))
+    network.load_state_dict(average.state_dict())
+
+
+def in_cache(*, private: bool = True) -> Checkpoints | None:
+    """Where trainings are kept; nowhere if their images came from answers without noise, which are as the records."""
+    return CachedTrainings() if private else None
+
+
+def _loss(
+    network: ClassDenoiser,
+    pixels: Tensor,
+    labels: Tensor,
+    grid: LatentGrid,
+    settings: Pretraining,
+    draw: torch.Generator,
+) -> Tensor:
+    """The mean loss of random images, at noise levels that are spread evenly over the batch."""
+    rows = torch.randint(len(pixels), (settings.batch,), generator=draw)
+    shown = pixels[rows].float() / 255
+    if settings.mirror:
+        mirrored = torch.rand(settings.batch, generator=draw)[:, None, None, None] < 0.5
+        shown = torch.where(mirrored, shown.flip(3), shown)
+    clean = grid.encode(shown)
+    sigmas = settings.levels.spread_evenly(torch.rand(1, generator=draw), settings.batch)[0]
+    noise = torch.randn(clean.shape, generator=draw)
+    unlabelled = torch.rand(settings.batch, generator=draw) < settings.unlabelled
+    told = torch.where(unlabelled, network.no_label, labels[rows])
+    denoised = network(clean + sigmas[:, None, None, None] * noise, sigmas, told)
+    return denoising_errors(denoised, clean, sigmas, network.deviation).mean()
+
+
+def _digest(network: ClassDenoiser, images: Images, grid: LatentGrid, settings: Pretraining) -> str:
+    """The same for the same images, settings and weights to begin with."""
+    found = hashlib.sha256(f"{grid.shape} {grid.side} {settings}".encode())
+    for tensor in (images.pixels, images.labels, *network.state_dict().values()):
+        found.update(f"{tuple(tensor.shape)} {tensor.dtype}".encode())
+        found.update(tensor.detach().cpu().contiguous().numpy().tobytes())
+    return found.hexdigest()
