@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from sfumato.hiding.transport import Transport
-from sfumato.values import Images
+from sfumato.values import Images, Spec
 
 from attributed import CLASSES, attributes, pictures
 
@@ -76,6 +76,13 @@ def test_an_image_that_is_drawn_its_own_value_does_not_stay_as_it_is() -> None:
     stayed = (rewritten(replace(DEFAULT, detail=1.0, redrawn=0.0)).float() - PIXELS.float()).abs().mean((1, 2, 3))
     assert (stayed == 0).double().mean() > 0.3  # by chance 3 in 8 are drawn their own
     assert moved.min() > 1
+
+
+def test_few_images_have_few_codes() -> None:
+    def codes(count: int) -> int:
+        return Transport.for_task(Spec(count, 3, 16, 16, CLASSES["colour"])).codes
+
+    assert [codes(count) for count in (2, 100, 1024, 60_000)] == [1, 25, 256, 256]
 
 
 def test_the_seed_decides_all_that_is_random() -> None:

@@ -28,6 +28,8 @@ from sfumato.synthesis.gaussian_transport import GroupGaussians
 from sfumato.synthesis.principal_codes import PrincipalCodes
 from sfumato.values import Images, Rewriter, Spec
 
+IMAGES_FOR_A_CODE = 4  # at least: with 256 codes of 170 faces most images became black and white spots
+
 
 @dataclass(frozen=True)
 class Transport(Hider):
@@ -53,7 +55,7 @@ class Transport(Hider):
 
     @classmethod
     def for_task(cls, spec: Spec) -> Self:
-        return cls()
+        return cls(codes=max(1, min(cls.codes, spec.count // IMAGES_FOR_A_CODE)))
 
     def fit(self, train: Images, validation: Images, *, checkpoints: Checkpoints) -> Rewriter:
         """The codes and their Gaussians; validation images stop nothing here, so they are learnt from, too."""
