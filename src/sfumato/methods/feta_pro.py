@@ -26,7 +26,7 @@ import torch
 from sfumato.contracts import Sampler, Synthesizer
 from sfumato.errors import UsageError, expect_positive, expect_within
 from sfumato.privacy import Budget, GaussianSum, PrivateImages
-from sfumato.synthesis.central_diffusion import CentralDiffusion, small_task
+from sfumato.synthesis.central_diffusion import LEAST_STEPS, CentralDiffusion, small_task
 from sfumato.synthesis.embedding import count_share_for
 from sfumato.synthesis.fourier_embedding import PURPOSE, FourierEmbedding, frequencies
 from sfumato.synthesis.generator_training import (
@@ -89,8 +89,8 @@ class FETAPro(CentralDiffusion, Synthesizer):
         chosen |= {
             "central_share": round(0.6 * share, 3),
             "embedding_share": round(min(0.4, share), 3),
-            "steps": round(max(50.0, 700 * few)),
-            "generated_steps": round(max(100.0, 3_000 * few)),
+            "steps": round(max(LEAST_STEPS / 2, 700 * few)),
+            "generated_steps": round(max(LEAST_STEPS, 3_000 * few)),
             "generated": round(max(500.0, 10_000 * few)),
             "count_share": count_share_for(spec, budget.epsilon),
         }

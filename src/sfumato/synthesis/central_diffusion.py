@@ -14,6 +14,7 @@ from sfumato.synthesis.pretrained_diffusion import PretrainedDiffusion
 from sfumato.synthesis.varied_images import varied
 from sfumato.values import Spec
 
+LEAST_STEPS = 400.0  # of a training without noise: fewer do not teach classes
 MOST_VALUES = 10**8  # in all varied images together
 ASKED = 2e-7  # seconds for a pixel of a record in a round of central images
 
@@ -66,7 +67,7 @@ class CentralDiffusion(PretrainedDiffusion):
         few = small_task(spec)
         return {
             "central_share": round(share, 3),
-            "steps": round(max(100.0, 1_500 * few)),
+            "steps": round(max(LEAST_STEPS, 1_500 * few)),
             "varied": round(max(500.0, min(8_000 * few, MOST_VALUES / spec.pixels))),
         }
 
