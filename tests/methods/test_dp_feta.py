@@ -103,12 +103,14 @@ def test_the_published_share_is_the_published_noise_at_epsilon_one() -> None:
 
 
 def test_more_of_the_budget_goes_to_central_images_where_classes_are_small() -> None:
-    shares = [
-        DPFETA.for_task(Spec(count, 1, 28, 28, ("a",) * 10), Budget(epsilon, 1e-6)).central_share
+    methods = [
+        DPFETA.for_task(Spec(count, 1, 28, 28, ("a",) * 10), Budget(epsilon, 1e-6))
         for count, epsilon in ((60_000, 10.0), (60_000, 1.0), (2_000, 1.0))
     ]
+    shares = [method.central_share for method in methods]
     assert shares == sorted(shares)
     assert shares[0] < shares[2]
+    assert [method.central_halves for method in methods] == [True, True, False]
 
 
 def test_small_versions_are_at_most_half_as_wide() -> None:
