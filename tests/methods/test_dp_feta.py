@@ -54,7 +54,7 @@ def test_classes_of_one_record_make_no_division_by_zero() -> None:
 
 
 def test_it_has_randomness_of_its_own() -> None:
-    expect_randomness_of_its_own(SMALL, halves(60))
+    expect_randomness_of_its_own(replace(SMALL, sampling=1.0), halves(60))
 
 
 def test_without_noise_nothing_goes_into_the_cache() -> None:

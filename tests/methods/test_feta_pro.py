@@ -87,7 +87,7 @@ def test_the_trainings_come_in_order_and_deviations_stay(monkeypatch: pytest.Mon
 
 
 def test_it_has_randomness_of_its_own() -> None:
-    expect_randomness_of_its_own(SMALL, halves(60))
+    expect_randomness_of_its_own(replace(SMALL, sampling=1.0), halves(60))
 
 
 def test_without_a_budget_it_runs() -> None:
