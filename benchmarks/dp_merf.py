@@ -45,7 +45,7 @@ class Procedural:
 
 def row_function() -> object:
     """The features of the product's own DP-MERF."""
-    from sfumato.methods.dp_merf import features
+    from sfumato.synthesis.fourier_embedding import features
 
     omega = torch.randn(FREQUENCIES, 784, generator=torch.Generator().manual_seed(0)) / math.sqrt(784 * 0.05)
     return lambda image, label: features(image.flatten(), omega)

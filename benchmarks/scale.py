@@ -23,8 +23,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from sfumato.methods.dp_merf import features
 from sfumato.privacy import Budget, GaussianSum, Ledger, PrivateImages, RayCrew
+from sfumato.synthesis.fourier_embedding import features
 from sfumato.values import Spec
 
 CHUNK = 5_000

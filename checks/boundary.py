@@ -81,6 +81,22 @@ REFLECTION = {
     "setattr",
     "vars",
 }
+# Calls that read a file. What methods and learners know of the data was asked in this run: an answer from a file of
+# an earlier run would have been paid for by nobody, or once and used often.
+ASKING = {"methods", "learners"}
+READING = {
+    "fromfile",
+    "genfromtxt",
+    "load",
+    "load_file",
+    "loadtxt",
+    "memmap",
+    "read_bytes",
+    "read_csv",
+    "read_parquet",
+    "read_text",
+    "safe_open",
+}
 HARMLESS_DUNDERS = {"__call__", "__getitem__", "__init__", "__name__", "__post_init__"}
 RANDOMNESS = {
     "np.random",
@@ -140,6 +156,18 @@ def _of_ours(module: str, named: set[str]) -> set[str]:
     return {rest.split(".")[0]} if rest else named
 
 
+def in_asking_room(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """What is known of the data is what was asked in this run."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and (called := _called(node)) in READING:
+            yield node.lineno, f"calls {called}, which reads a file; what is known of the data must be asked"
+
+
+def _called(call: ast.Call) -> str:
+    """The last name of what is called, whatever it is called on."""
+    return call.func.attr if isinstance(call.func, ast.Attribute) else dotted(call.func)
+
+
 def outside_core(tree: ast.AST) -> Iterator[tuple[int, str]]:
     """The core is reached through its public names, by everyone; so a new module of it is closed from the start."""
     for node in ast.walk(tree):
@@ -190,6 +218,8 @@ def problems(path: Path, *, room: str) -> list[str]:
     found = list(anywhere(tree, room=room, name=path.name))
     if room not in TRUSTED:
         found += in_outer_room(tree)
+    if room in ASKING:
+        found += in_asking_room(tree)
     if room != "privacy":
         found += outside_core(tree)
     elif path.name != "noise.py":

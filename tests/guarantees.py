@@ -410,12 +410,16 @@ def noise_is_fresh_in_every_process_and_after_a_fork() -> None:
             child = os.fork()
             if child == 0:
                 os.write(write, noise.lattice_gaussian(4, 1e9).tobytes())
+                os.write(write, noise.included(256, 0.5).tobytes())
                 os._exit(0)
             os.waitpid(child, 0)
             theirs = np.frombuffer(os.read(read, 32), dtype=np.int64)
+            their_sample = np.frombuffer(os.read(read, 256), dtype=bool)
             os.close(read), os.close(write)
             ours = noise.lattice_gaussian(4, 1e9)
+            our_sample = noise.included(256, 0.5)  # equal by chance once in 10^77
         assert not np.array_equal(theirs, ours), "a copy of a process repeats its noise"
+        assert not np.array_equal(their_sample, our_sample), "a copy of a process draws the same records"
 
 
 @check

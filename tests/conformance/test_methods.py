@@ -49,7 +49,8 @@ METHODS = list(contracts.names("methods"))
 def quick(name: str) -> tuple[tuple[str, str], ...]:
     """A few training steps and a few rounds are enough to see the boundary."""
     known = {f.name for f in fields(contracts.find("methods", name))}
-    return tuple((setting, value) for setting, value in (("steps", "3"), ("rounds", "6")) if setting in known)
+    few = {"steps": "3", "generated_steps": "3", "generator_steps": "3", "rounds": "6"}
+    return tuple((setting, value) for setting, value in few.items() if setting in known)
 
 
 def wants_public(name: str) -> bool:

@@ -8,10 +8,11 @@ import math
 import pytest
 import torch
 
-from sfumato.methods.dp_merf import DPMERF, features
+from sfumato.methods.dp_merf import DPMERF
 from sfumato.networks.generator import PatchGenerator
 from sfumato.privacy import Budget
 from sfumato.synthesis.embedding import class_sizes, squared_mmd
+from sfumato.synthesis.fourier_embedding import features
 from sfumato.values import Spec
 
 from toys import fitted, fitted_sampler, halves

@@ -115,6 +115,12 @@ def noise_of_a_process_number(m: pytest.MonkeyPatch) -> None:
     one_stream_for_each(m, by=lambda: os.getpid())
 
 
+def sampling_from_a_seed(m: pytest.MonkeyPatch) -> None:
+    """By the law all is well, as in the DP-SGD of public code; but whoever knows the seed knows the samples."""
+    draw = np.random.default_rng(0)
+    m.setattr(noise.Noise, "included", lambda self, count, rate: draw.random(count) < rate)
+
+
 def every_odd_round_repeats_the_noise_before(m: pytest.MonkeyPatch) -> None:
     original, last = private.Query._answer, {}
 
@@ -380,6 +386,21 @@ def spending_forgotten_when_calibrating(m: pytest.MonkeyPatch) -> None:
     m.setattr(accounting, "calibrate", lambda ms, *, epsilon, delta, spent: original(ms, epsilon=epsilon, delta=delta))
 
 
+def calibrated_by_renyi_divergence(m: pytest.MonkeyPatch) -> None:
+    """One accountant for the noise and another for the claim: a part of the budget is never used."""
+    m.setattr(accounting, "epsilon_pld", accounting.epsilon_rdp)
+
+
+def spending_is_subtracted_from_epsilon(m: pytest.MonkeyPatch) -> None:
+    """As if epsilons added up: what an earlier question cost is taken off by itself, not composed with the rest."""
+    original = accounting.calibrate
+
+    def apart(mechanisms: Any, *, epsilon: float, delta: float, spent: Any = ()) -> Any:
+        return original(mechanisms, epsilon=epsilon - accounting.epsilon_pld(spent, delta), delta=delta)
+
+    m.setattr(accounting, "calibrate", apart)
+
+
 def features_of_a_batch(m: pytest.MonkeyPatch) -> None:
     original = vault.DerivedVault.__init__
 
@@ -610,6 +631,7 @@ MUTANTS: list[tuple[Patch, str]] = [
     (the_working_copy_has_a_name, "a_killed_process_leaves_no_pixels_on_disk"),
     (the_working_copy_has_a_name, "a_closed_handle_answers_nothing_and_holds_no_records"),
     (seeded_noise, "noise_is_fresh_in_every_process_and_after_a_fork"),
+    (sampling_from_a_seed, "noise_is_fresh_in_every_process_and_after_a_fork"),
     (forked_noise, "noise_is_fresh_in_every_process_and_after_a_fork"),
     (noise_of_a_process_number, "noise_is_fresh_in_every_process_and_after_a_fork"),
     (noise_from_every_shard, "a_sum_over_shards_equals_the_sum_in_one_place_with_noise_added_once"),
@@ -653,6 +675,8 @@ MUTANTS: list[tuple[Patch, str]] = [
     (half_epsilon, "epsilon_is_never_below_the_closed_form"),
     (gaussian_rounds_not_composed, "epsilon_is_never_below_the_closed_form"),
     (spending_forgotten_when_calibrating, "a_calibrated_plan_stays_within_the_budget"),
+    (calibrated_by_renyi_divergence, "a_calibrated_plan_stays_within_the_budget"),
+    (spending_is_subtracted_from_epsilon, "a_calibrated_plan_stays_within_the_budget"),
     (features_of_a_batch, "a_feature_depends_on_its_own_image_alone"),
     (features_stay, "a_closed_handle_answers_nothing_and_holds_no_records"),
     (exact_sum_on_tape, "the_tape_holds_no_exact_sums"),

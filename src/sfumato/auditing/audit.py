@@ -49,7 +49,16 @@ from sfumato.values import Spec
 __all__ = ["PARTS", "Finding", "audit_method"]
 
 PARTS = ("replay", "noise", "sampler", "ledger", "canaries")
-SMALL = {"rounds": 24, "epochs": 1, "frequencies": 200, "hidden": 64, "batch": 64, "width": 4}  # at most, in audits
+SMALL = {  # at most, in audits
+    "rounds": 24,
+    "epochs": 1,
+    "frequencies": 200,
+    "hidden": 64,
+    "batch": 64,
+    "width": 4,
+    "generator_steps": 3,
+    "generated_steps": 3,
+}
 RELEASED = 12  # images
 
 

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Self
 
 import torch
-from torch import Tensor
 
 from sfumato.contracts import Sampler, Synthesizer
 from sfumato.errors import expect_one_of, expect_positive, expect_within
 from sfumato.privacy import Budget, GaussianSum, PrivateImages
-from sfumato.synthesis.embedding import count_share_for, mean_embedding, squared_mmd, with_count
+from sfumato.synthesis.embedding import count_share_for
+from sfumato.synthesis.fourier_embedding import PURPOSE, FourierEmbedding, frequencies
 from sfumato.synthesis.generator_training import (
     GENERATOR_SETTINGS,
     MULTIPLICATIONS,
@@ -65,7 +64,7 @@ class DPMERF(Synthesizer):
         return cls(frequencies=max(1_000, min(2_000, 2_000 * 1_024 // spec.pixels)), count_share=share)
 
     def plan(self, spec: Spec) -> Sequence[GaussianSum]:
-        return [GaussianSum(purpose="the mean random Fourier features of each class, and how large the class is")]
+        return [GaussianSum(purpose=PURPOSE)]
 
     def seconds(self, spec: Spec) -> float:
         features = spec.pixels * self.frequencies  # multiplications for the features of one image
@@ -75,35 +74,9 @@ class DPMERF(Synthesizer):
     def fit(self, private: PrivateImages, public: Images | None) -> Sampler:
         spec = private.spec
         (mechanism,) = private.ledger.calibrate(*self.plan(spec))
-        query = private.open(mechanism)
         draw = torch.Generator().manual_seed(self.seed)
-        omega = self._frequencies(spec, draw)
-
-        def contribution(image: Tensor, label: Tensor) -> Tensor:
-            return with_count(features(image.flatten(), omega), self.count_share)
-
-        # The joint embedding sum_i phi(x_i) (x) onehot(y_i) + noise: one row for each class.
-        sums = query.per_class(contribution, l2_bound=1.0)  # (k, 1 + d)
-        target, reliability = mean_embedding(sums, share=self.count_share, noise=mechanism.noise_multiplier or 0.0)
-
-        def distance(images: Tensor) -> Tensor:
-            return (reliability * squared_mmd(features(images.flatten(2), omega), target)).mean()
-
-        def likeness(images: Tensor, labels: Tensor) -> Tensor:
-            return (features(images.flatten(1), omega) * target[labels]).sum(1)
-
+        omega = frequencies(spec, self.frequencies, self.length_scales, draw)
+        embedding = FourierEmbedding.asked(private.open(mechanism), omega, count_share=self.count_share)
         train = train_generator if self.canvas == "generator" else train_pixels
-        generator = train(spec, GeneratorSettings.of(self), distance, draw=draw, what="dp-merf")
-        return GeneratorSampler(generator, spec.classes, likeness, drafts=self.drafts, seed=self.seed + 1)
-
-    def _frequencies(self, spec: Spec, draw: torch.Generator) -> Tensor:
-        """Draws from the spectral density of the kernel: each length-scale equally often."""
-        scales = torch.tensor(self.length_scales).repeat(-(-self.frequencies // len(self.length_scales)))
-        lengths = scales[: self.frequencies, None] * math.sqrt(spec.pixels)
-        return torch.randn(self.frequencies, spec.pixels, generator=draw) / lengths
-
-
-def features(images: Tensor, omega: Tensor) -> Tensor:
-    """phi(x) = sqrt(2/D) [cos(w_j^T x), sin(w_j^T x)], j = 1..D/2; its norm is 1 for every x."""
-    angles = images @ omega.T  # (..., D/2)
-    return torch.cat([angles.cos(), angles.sin()], dim=-1) / math.sqrt(len(omega))
+        generator = train(spec, GeneratorSettings.of(self), embedding.distance, draw=draw, what="dp-merf")
+        return GeneratorSampler(generator, spec.classes, embedding.likeness, drafts=self.drafts, seed=self.seed + 1)

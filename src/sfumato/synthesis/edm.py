@@ -63,11 +63,13 @@ class ClassDenoiser(nn.Module):
     def no_label(self) -> int:
         return self.classes
 
-    def take_statistics(self, latents: Tensor) -> None:
-        """Take each coefficient's mean and deviation from latents (n, c, a, b) that anyone may see."""
+    def take_statistics(self, latents: Tensor, *, least: Tensor | float = LEAST_DEVIATION) -> None:
+        """Take each coefficient's mean and deviation, where it is above `least`, from latents (n, c, a, b) that anyone
+        may see."""
         found = latents.double()
         self.mean = found.mean((0, 2, 3))[:, None, None].float()
-        self.deviation = found.std((0, 2, 3), correction=0)[:, None, None].float().clamp(min=LEAST_DEVIATION)
+        deviation = found.std((0, 2, 3), correction=0)[:, None, None].float()
+        self.deviation = torch.maximum(deviation, torch.as_tensor(least))
 
     def forward(self, noisy: Tensor, sigmas: Tensor, labels: Tensor) -> Tensor:  # (n, c, a, b), (n,), (n,)
         # D(x; sigma) = c_skip x + c_out F(c_in x; c_noise): EDM, equation 7 and table 1, for each coefficient

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from sfumato.errors import expect_within
 from sfumato.synthesis.edm import ClassDenoiser
-from sfumato.synthesis.pretraining import Pretraining, in_cache, pretrain
+from sfumato.synthesis.pretraining import Deviations, Pretraining, in_cache, pretrain
 from sfumato.synthesis.private_diffusion import TRAINED, PrivateDiffusion
 from sfumato.values import Images, Spec
 
@@ -31,7 +31,15 @@ class PretrainedDiffusion(PrivateDiffusion):
     def seconds(self, spec: Spec) -> float:
         return super().seconds(spec) + self.pretraining_seconds(spec)
 
-    def pretrain(self, network: ClassDenoiser, images: Images, spec: Spec, *, keep: bool = True) -> None:
+    def pretrain(
+        self,
+        network: ClassDenoiser,
+        images: Images,
+        spec: Spec,
+        *,
+        keep: bool = True,
+        deviations: Deviations = "measured",
+    ) -> None:
         """Train the network in place; `keep` a checkpoint in the cache unless the images came without noise."""
         settings = Pretraining(
             self.noise_levels(),
@@ -42,5 +50,6 @@ class PretrainedDiffusion(PrivateDiffusion):
             self.unlabelled,
             mirror=spec.channels == 3,  # mirrored digits and letters are others
             seed=self.seed,
+            deviations=deviations,
         )
         pretrain(network, images, self.grid(spec), settings, checkpoints=in_cache(private=keep))

@@ -9,6 +9,7 @@ import copy
 import hashlib
 import math
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -16,7 +17,7 @@ from torch import Tensor
 from sfumato.cache import CachedTrainings
 from sfumato.networks.latent_grid import LatentGrid
 from sfumato.progress import track
-from sfumato.synthesis.edm import ClassDenoiser, NoiseLevels, denoising_errors
+from sfumato.synthesis.edm import LEAST_DEVIATION, ClassDenoiser, NoiseLevels, denoising_errors
 from sfumato.training.saved_state import SavedState
 from sfumato.training.student import update_average
 from sfumato.values import Checkpoints, Images
@@ -25,6 +26,10 @@ MEASURED = 2_000  # images from which the deviations of coefficients are taken
 KEPT_EVERY = 500  # steps between checkpoints
 WARM_UP = 50  # steps in which the rate rises
 LEAST_RATE = 0.05  # of the rate, at the end
+
+# What the network takes the deviations of coefficients for: those of the images; no smaller ones than it has, because
+# the images lack detail that those of the private training have; or those that it has, from an earlier training.
+Deviations = Literal["measured", "no smaller", "kept"]
 
 
 @dataclass(frozen=True)
@@ -39,6 +44,7 @@ class Pretraining:
     unlabelled: float  # share of images that are shown without their label
     mirror: bool  # half of the images are mirrored
     seed: int
+    deviations: Deviations = "measured"
 
     def rate_at(self, step: int) -> float:
         rising = min(1.0, (step + 1) / min(WARM_UP, self.steps))
@@ -56,10 +62,12 @@ def pretrain(
 ) -> None:
     """Train the network in place; its weights become averages. A label that it does not know counts as none.
 
-    The deviations of coefficients are taken from the images, too.
+    The means and deviations of coefficients are taken from the images, too, unless they are kept.
     """
-    some = torch.randperm(len(images), generator=torch.Generator().manual_seed(settings.seed))[:MEASURED]
-    network.take_statistics(grid.encode(images.pixels[some].float() / 255))
+    if settings.deviations != "kept":
+        some = torch.randperm(len(images), generator=torch.Generator().manual_seed(settings.seed))[:MEASURED]
+        least = network.deviation if settings.deviations == "no smaller" else LEAST_DEVIATION
+        network.take_statistics(grid.encode(images.pixels[some].float() / 255), least=least)
     average = copy.deepcopy(network)
     optimizer = torch.optim.Adam(network.parameters(), settings.rate, betas=(0.9, 0.99))
     draw = torch.Generator().manual_seed(settings.seed)
