@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from sfumato.errors import expect_within
+from sfumato.networks.latents import Latents
 from sfumato.synthesis.edm import ClassDenoiser
 from sfumato.synthesis.pretraining import Pretraining, in_cache, pretrain
 from sfumato.synthesis.private_diffusion import TRAINED, PrivateDiffusion
@@ -31,7 +32,15 @@ class PretrainedDiffusion(PrivateDiffusion):
     def seconds(self, spec: Spec) -> float:
         return super().seconds(spec) + self.pretraining_seconds(spec)
 
-    def pretrain(self, network: ClassDenoiser, images: Images, spec: Spec, *, keep: bool = True) -> None:
+    def pretrain(
+        self,
+        network: ClassDenoiser,
+        images: Images,
+        spec: Spec,
+        *,
+        keep: bool = True,
+        latents: Latents | None = None,
+    ) -> None:
         """Train the network in place; `keep` a checkpoint in the cache unless the images came without noise."""
         settings = Pretraining(
             self.noise_levels(),
@@ -43,4 +52,4 @@ class PretrainedDiffusion(PrivateDiffusion):
             mirror=spec.channels == 3,  # mirrored digits and letters are others
             seed=self.seed,
         )
-        pretrain(network, images, self.grid(spec), settings, checkpoints=in_cache(private=keep))
+        pretrain(network, images, latents or self.grid(spec), settings, checkpoints=in_cache(private=keep))
