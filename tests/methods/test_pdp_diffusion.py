@@ -51,11 +51,14 @@ def test_public_labels_are_learnt_where_each_private_class_gets_one() -> None:
         assert torch.equal(*weights) != labelled
 
 
-def test_the_weights_of_no_label_go_along() -> None:
-    trained = SMALL.untrained(replace(SPEC, classes=("a",) * 5))
-    rows = trained.unet.of_class.weight.detach().clone()
-    trained.keep_labels(3)
-    assert torch.equal(trained.unet.of_class.weight, rows[[0, 1, 2, 5]])
+def test_private_classes_begin_as_public_ones_or_as_no_label() -> None:
+    for shown, known in ((public(classes=5), [0, 1, 2, 5]), (public(classes=2), [3, 3, 3, 3])):
+        classes = shown.classes if len(shown.classes) > 2 else SPEC.classes
+        begun = SMALL.untrained(replace(SPEC, classes=classes))
+        unlabelled = Images(shown.pixels, torch.full((60,), -1), shown.classes)
+        SMALL.pretrain(begun, shown if len(shown.classes) > 2 else unlabelled, SPEC)
+        rows = SMALL.publicly_trained(shown, SPEC).unet.of_class.weight
+        assert torch.equal(rows, begun.unet.of_class.weight[known])
 
 
 @pytest.mark.parametrize("wrong", [None, Images(torch.zeros(3, 3, 8, 8).byte(), torch.zeros(3).long(), ("x",))])

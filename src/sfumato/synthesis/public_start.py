@@ -48,14 +48,14 @@ class PublicStart(PretrainedDiffusion):
     def publicly_trained(self, public: Images, spec: Spec, latents: Latents | None = None) -> ClassDenoiser:
         """A network for the private classes that has learnt from public images.
 
-        It learns with public labels if each private class then begins as a public one, that of the same number, as
-        published. Public images of fewer classes are shown without labels: some private classes would begin with
-        weights that nothing was learnt in.
+        It learns with public labels if each private class can then begin as a public one, that of the same number, as
+        published. Public images of fewer classes are shown without labels, and private classes begin as "no label".
         """
-        labelled = len(public.classes) >= len(spec.classes)
+        classes = len(spec.classes)
+        labelled = len(public.classes) >= classes
         network = self.untrained(replace(spec, classes=public.classes) if labelled else spec, latents)
         if not labelled:
-            public = Images(public.pixels, torch.full_like(public.labels, -1), public.classes)
+            public = Images(public.pixels, torch.full_like(public.labels, network.no_label), public.classes)
         self.pretrain(network, public, spec, latents=latents)
-        network.keep_labels(len(spec.classes))
+        network.relabel(torch.arange(classes) if labelled else torch.full((classes,), network.no_label))
         return network
