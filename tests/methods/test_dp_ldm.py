@@ -38,7 +38,7 @@ def test_the_fast_path_takes_what_is_trained(latent: str) -> None:
     loss = method.loss_of_round(SPEC, 0, network.deviation, latents)
     layers = fast_path.record_layers(fast_path.ModelWeights(network), loss, SPEC)
     assert layers is not None
-    assert {"unet.of_class", "unet.stem", "unet.middle_attention.query"} <= set(layers)
+    assert {"unet.of_class", "unet.stem", "unet.middle_attention.query", "unet.middle_in.of_time"} <= set(layers)
     assert "unet.middle_in.first" not in layers
 
 
@@ -52,10 +52,10 @@ def test_the_variants_have_latents_of_their_own() -> None:
 
 @pytest.mark.parametrize("latent", KINDS)
 def test_it_learns_the_classes_without_a_budget(latent: str) -> None:
-    """The public images have no classes, so what tells them comes from the private ones."""
-    method = replace(SMALL, latent=latent, steps=150, batch=32, rounds=40, rate=1e-2, plain_averaging=0.9)
-    shown = Images(public().pixels, torch.zeros(60).long(), ("x",))
-    images = fitted(method, halves(), math.inf, count=90, public=shown)
+    """The public classes are the private ones in another order, so that private images must change what is told."""
+    method = replace(SMALL, latent=latent, steps=300, batch=32, rounds=60, rate=1e-2, sampling=0.5, averaging=0.8)
+    shown = Images(public().pixels, (public().labels + 1) % 3, public().classes)
+    images = fitted(replace(method, plain_averaging=0.9), halves(), math.inf, count=90, public=shown)
     left, right = images.pixels[..., :4].float().mean((1, 2, 3)), images.pixels[..., 4:].float().mean((1, 2, 3))
     assert left[images.labels == 0].mean() > right[images.labels == 0].mean() + 20
     assert right[images.labels == 1].mean() > left[images.labels == 1].mean() + 20

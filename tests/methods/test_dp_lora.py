@@ -52,7 +52,7 @@ def test_the_fast_path_takes_adapters_and_labels_and_nothing_else_is_trained() -
     loss = SMALL.loss_of_round(SPEC, 0, network.deviation)
     layers = fast_path.record_layers(fast_path.ModelWeights(network), loss, SPEC)
     assert layers is not None
-    projections = network.unet.attention_projections
+    projections = (*network.unet.attention_projections, *network.unet.conditioning_projections)
     expected = {f"unet.{name}.{part}" for name in projections for part in ("down", "up")}
     assert set(layers) == expected | {"unet.of_class"}
 
@@ -79,9 +79,10 @@ def test_a_record_moves_a_sum_by_one_bound_however_many_copies(copies: int) -> N
 
 
 def test_it_learns_the_classes_without_a_budget() -> None:
-    """The public images have no classes, so what tells them comes from the private ones."""
-    method = replace(SMALL, steps=150, batch=32, rounds=60, rate=2e-2, plain_averaging=0.9, multiplicity=4)
-    images = fitted(method, halves(), math.inf, count=90, public=public())
+    """The public classes are the private ones in another order, so that private images must change what is told."""
+    method = replace(SMALL, rank=8, multiplicity=4, steps=300, batch=32, rounds=60, rate=1e-2, sampling=0.5)
+    shown = Images(public().pixels, (torch.arange(60) + 1) % 3, ("x", "y", "z"))
+    images = fitted(replace(method, averaging=0.8, plain_averaging=0.9), halves(), math.inf, count=90, public=shown)
     left, right = images.pixels[..., :4].float().mean((1, 2, 3)), images.pixels[..., 4:].float().mean((1, 2, 3))
     assert left[images.labels == 0].mean() > right[images.labels == 0].mean() + 20
     assert right[images.labels == 1].mean() > left[images.labels == 1].mean() + 20

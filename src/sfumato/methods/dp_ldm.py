@@ -1,7 +1,7 @@
 """DP-LDM (Liu, Lyu, Vinaroz, Park 2023): a latent diffusion model of public images; few layers learn privately.
 
 An autoencoder and a diffusion model on its latents learn from public images (`--public`). Then attention, first layer
-and what time and class tell are trained by DP-SGD, and the rest stays: noise in fewer weights is less noise. With
+and what tells time and class are trained by DP-SGD, and the rest stays: noise in fewer weights is less noise. With
 `latent=blocks` latents are coefficients of a fixed transform of blocks of pixels, or with `block=1` pixels: the pixel
 variant, which needs no autoencoder.
 
@@ -34,12 +34,12 @@ from sfumato.values import Images, Spec
 class DPLDM(LatentDiffusion, Synthesizer):
     """Hyperparameters, all public: those of `LatentDiffusion`."""
 
-    trains: str = "attention"
+    trains: str = "attention-conditioning"
 
     @classmethod
     def paper(cls, spec: Spec) -> Self:
         """As published, in the form of DPImageBench (Gong et al. 2025), but with our networks: days without a GPU."""
-        return cls(**{**cls.latents_as_published(spec), "multiplicity": 1, "trains": "attention"})
+        return cls(**{**cls.latents_as_published(spec), "multiplicity": 1})
 
     def fit(self, private: PrivateImages, public: Images | None) -> Sampler:
         spec = private.spec

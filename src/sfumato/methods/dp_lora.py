@@ -1,8 +1,9 @@
 """DP-LoRA (Tsai et al. 2024): a diffusion model of public images, to which DP-SGD adds low-rank adapters.
 
-Autoencoder and diffusion model learn from public images (`--public`) as in DP-LDM (Liu et al. 2023). Then the linear
-maps of attention get adapters (Hu et al. 2021), which are trained by DP-SGD together with the embedding of labels; all
-else stays. `latent=blocks` is the variant without an autoencoder.
+Autoencoder and diffusion model learn from public images (`--public`) as in DP-LDM (Liu et al. 2023). Then linear
+maps get adapters (Hu et al. 2021), which are trained by DP-SGD together with the embedding of labels; all else stays.
+As published these are the maps of attention, which tell blocks of the class, too. Our blocks are told it by a linear
+map beside attention, so that gets an adapter as well. `latent=blocks` is the variant without an autoencoder.
 
 What is wrong in public code, and what is done here:
 
@@ -51,10 +52,10 @@ class DPLoRA(LatentDiffusion, Synthesizer):
         return cls(**{**cls.latents_as_published(spec), "multiplicity": 8})
 
     def adapted(self, network: ClassDenoiser) -> None:
-        """Let adapters of attention and the embedding of labels be trained, and nothing else."""
+        """Let adapters and the embedding of labels be trained, and nothing else."""
         network.requires_grad_(False)
         unet, draw = network.unet, torch.Generator().manual_seed(self.seed)
-        adapt(unet, unet.attention_projections, self.rank, draw)
+        adapt(unet, (*unet.attention_projections, *unet.conditioning_projections), self.rank, draw)
         assert unet.of_class is not None
         unet.of_class.requires_grad_(True)
 
