@@ -51,14 +51,13 @@ def test_public_labels_are_learnt_where_each_private_class_gets_one() -> None:
         assert torch.equal(*weights) != labelled
 
 
-def test_private_classes_begin_as_public_ones_or_as_no_label() -> None:
-    for shown, known in ((public(classes=5), [0, 1, 2, 5]), (public(classes=2), [3, 3, 3, 3])):
-        classes = shown.classes if len(shown.classes) > 2 else SPEC.classes
-        begun = SMALL.untrained(replace(SPEC, classes=classes))
-        unlabelled = Images(shown.pixels, torch.full((60,), -1), shown.classes)
-        SMALL.pretrain(begun, shown if len(shown.classes) > 2 else unlabelled, SPEC)
-        rows = SMALL.publicly_trained(shown, SPEC).unet.of_class.weight
-        assert torch.equal(rows, begun.unet.of_class.weight[known])
+def test_labels_beyond_the_private_classes_are_dropped_and_the_weights_of_no_label_go_along() -> None:
+    network = SMALL.untrained(replace(SPEC, classes=("a",) * 5))
+    rows = network.unet.of_class.weight.detach().clone()
+    network.keep_labels(3)
+    assert torch.equal(network.unet.of_class.weight, rows[[0, 1, 2, 5]])
+    noisy, sigmas = torch.zeros(1, 16, 2, 2), torch.ones(1)
+    assert network(noisy, sigmas, torch.tensor([network.no_label])).shape == noisy.shape
 
 
 @pytest.mark.parametrize("wrong", [None, Images(torch.zeros(3, 3, 8, 8).byte(), torch.zeros(3).long(), ("x",))])

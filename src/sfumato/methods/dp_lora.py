@@ -10,8 +10,6 @@ What is wrong in public code, and what is done here:
 - The gradients of the eight noised copies of a record are each clipped and then added, while noise is drawn for one:
   the sensitivity is eight times what the accounting assumes, so a claimed epsilon of 10 is above 1,000. Here copies
   are averaged before the gradient is bounded, so that they are one row.
-- Weights of labels begin anew, as random numbers. Here they begin as what was learnt of public labels, or of
-  images without any.
 - As in DP-LDM: private images are written to disk as pictures, weights are chosen by an uncharged loss on private
   images, failures are not noticed, noise has a public seed. None of it is done here.
 """

@@ -63,13 +63,13 @@ class ClassDenoiser(nn.Module):
     def no_label(self) -> int:
         return self.classes
 
-    def relabel(self, known: Tensor) -> None:
-        """Know as many labels as there are numbers; each begins as the label of that number was. None stays none."""
+    def keep_labels(self, classes: int) -> None:
+        """Know only the first so many labels, and the one that stands for none, as before."""
         before = self.unet.of_class
         assert before is not None
-        rows = torch.cat([before.weight[known], before.weight[-1:]])
+        rows = torch.cat([before.weight[:classes], before.weight[-1:]])
         self.unet.of_class = nn.Embedding(len(rows), rows.shape[1], _weight=rows.detach().clone())
-        self.classes = len(known)
+        self.classes = classes
 
     def take_statistics(self, latents: Tensor) -> None:
         """Take each coefficient's mean and deviation from latents (n, c, a, b) that anyone may see."""

@@ -49,7 +49,8 @@ class PublicStart(PretrainedDiffusion):
         """A network for the private classes that has learnt from public images.
 
         It learns with public labels if each private class can then begin as a public one, that of the same number, as
-        published. Public images of fewer classes are shown without labels, and private classes begin as "no label".
+        published. Public images of fewer classes are shown without labels, and weights of private classes begin as
+        random numbers: if all began alike, as "no label", far more rounds would be needed to tell them apart.
         """
         classes = len(spec.classes)
         labelled = len(public.classes) >= classes
@@ -57,5 +58,5 @@ class PublicStart(PretrainedDiffusion):
         if not labelled:
             public = Images(public.pixels, torch.full_like(public.labels, network.no_label), public.classes)
         self.pretrain(network, public, spec, latents=latents)
-        network.relabel(torch.arange(classes) if labelled else torch.full((classes,), network.no_label))
+        network.keep_labels(classes)
         return network
