@@ -16,7 +16,8 @@ from sfumato.training.autoencoder import AutoencoderTraining, train_autoencoder
 from sfumato.values import Images, Spec
 
 LATENTS = ("autoencoder", "blocks")
-# Seconds for a pixel of an image, trained on, on two cores, at width 16; they go about as the square of the width.
+# Seconds for a place of an image, trained on, on two cores, at width 16, estimated from counts of multiplications; they
+# go about as the square of the width.
 TRAINED = 5e-7
 
 
@@ -53,7 +54,9 @@ class LatentDiffusion(PublicStart):
         }
 
     def pretraining_seconds(self, spec: Spec) -> float:
-        learnt = TRAINED * spec.pixels * (self.code_width / 16) ** 2 if self.latent == "autoencoder" else 0.0
+        learnt = (
+            TRAINED * spec.height * spec.width * (self.code_width / 16) ** 2 if self.latent == "autoencoder" else 0.0
+        )
         return super().pretraining_seconds(spec) + self.steps * self.batch * learnt
 
     def latents(self, public: Images, spec: Spec) -> Latents:
