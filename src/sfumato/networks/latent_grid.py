@@ -27,6 +27,10 @@ class LatentGrid:
         places = (-(-self._height // self.side), -(-self._breadth // self.side))
         self.shape = (channels * self._blocks.kept, *places)
 
+    @property
+    def identity(self) -> str:
+        return f"{self.shape} {self.side}"
+
     def usual_deviations(self) -> Tensor:
         """Of the coefficients of images of which nothing is known: (c * side^2,). Pixels keep one for all."""
         channels = self.shape[0] // self._blocks.kept

@@ -81,6 +81,12 @@ class UNet(nn.Module):
         found = [name for name, module in self.named_modules() if isinstance(module, GridAttention)]
         return tuple(f"{name}.{part}" for name in found for part in ("query", "key", "value", "output"))
 
+    @property
+    def conditioning_projections(self) -> tuple[str, ...]:
+        """The names of the linear layers by which time and class scale and shift in the residual blocks."""
+        found = [name for name, module in self.named_modules() if isinstance(module, ResidualBlock)]
+        return tuple(f"{name}.of_time" for name in found)
+
     def forward(  # (n, c, a, b), (n,) -> (n, c, a, b), (n, f, a', b')
         self, noisy: Tensor, times: Tensor, through: Map | None = None, labels: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:

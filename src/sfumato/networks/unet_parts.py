@@ -7,11 +7,14 @@ import re
 from torch import nn
 
 # By the names of parameters. "conditioning": what scales and shifts by time and class, norms, first and last layer;
-# "attention": attention, time and class, first layer (as DP-LDM trains of a pixel model, Liu et al. 2023).
+# "attention": attention, time and class, first layer (as DP-LDM trains of a pixel model, Liu et al. 2023);
+# "attention-conditioning": these, and what carries time and class into each block, as cross-attention does in networks
+# that have it (as DP-LDM trains of a latent model).
 PARTS = {
     "all": r"",
     "conditioning": r"of_time|of_class|norm|^stem|^last",
     "attention": r"attention|^of_time|^of_class|^stem",
+    "attention-conditioning": r"attention|of_time|^of_class|^stem",
 }
 
 

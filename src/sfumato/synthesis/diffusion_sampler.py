@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from sfumato.networks.latent_grid import LatentGrid
+from sfumato.networks.latents import Latents
 from sfumato.networks.refiner import Paint
 from sfumato.progress import track
 from sfumato.synthesis.diffusion_solvers import Sampling
@@ -32,7 +32,7 @@ class DiffusionSampler:
     def __init__(
         self,
         network: ClassDenoiser,
-        grid: LatentGrid,
+        grid: Latents,
         classes: tuple[str, ...],
         sampling: Sampling,
         *,

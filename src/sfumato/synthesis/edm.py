@@ -63,6 +63,14 @@ class ClassDenoiser(nn.Module):
     def no_label(self) -> int:
         return self.classes
 
+    def keep_labels(self, classes: int) -> None:
+        """Know only the first so many labels, and the one that stands for none, as before."""
+        before = self.unet.of_class
+        assert before is not None
+        rows = torch.cat([before.weight[:classes], before.weight[-1:]])
+        self.unet.of_class = nn.Embedding(len(rows), rows.shape[1], _weight=rows.detach().clone())
+        self.classes = classes
+
     def take_statistics(self, latents: Tensor, *, least: Tensor | float = LEAST_DEVIATION) -> None:
         """Take each coefficient's mean and deviation, where it is above `least`, from latents (n, c, a, b) that anyone
         may see."""

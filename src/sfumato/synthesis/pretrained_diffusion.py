@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from sfumato.errors import expect_within
+from sfumato.networks.latents import Latents
 from sfumato.synthesis.edm import ClassDenoiser
 from sfumato.synthesis.pretraining import Deviations, Pretraining, in_cache, pretrain
 from sfumato.synthesis.private_diffusion import TRAINED, PrivateDiffusion
@@ -39,6 +40,7 @@ class PretrainedDiffusion(PrivateDiffusion):
         *,
         keep: bool = True,
         deviations: Deviations = "measured",
+        latents: Latents | None = None,
     ) -> None:
         """Train the network in place; `keep` a checkpoint in the cache unless the images came without noise."""
         settings = Pretraining(
@@ -52,4 +54,4 @@ class PretrainedDiffusion(PrivateDiffusion):
             seed=self.seed,
             deviations=deviations,
         )
-        pretrain(network, images, self.grid(spec), settings, checkpoints=in_cache(private=keep))
+        pretrain(network, images, latents or self.grid(spec), settings, checkpoints=in_cache(private=keep))

@@ -6,7 +6,6 @@ It never sees private data, so it costs no privacy. A killed training goes on, a
 from __future__ import annotations
 
 import copy
-import hashlib
 import math
 from dataclasses import dataclass
 from typing import Literal
@@ -15,10 +14,10 @@ import torch
 from torch import Tensor
 
 from sfumato.cache import CachedTrainings
-from sfumato.networks.latent_grid import LatentGrid
+from sfumato.networks.latents import Latents
 from sfumato.progress import track
 from sfumato.synthesis.edm import LEAST_DEVIATION, ClassDenoiser, NoiseLevels, denoising_errors
-from sfumato.training.saved_state import SavedState
+from sfumato.training.saved_state import SavedState, training_name
 from sfumato.training.student import update_average
 from sfumato.values import Checkpoints, Images
 
@@ -55,7 +54,7 @@ class Pretraining:
 def pretrain(
     network: ClassDenoiser,
     images: Images,
-    grid: LatentGrid,
+    grid: Latents,
     settings: Pretraining,
     *,
     checkpoints: Checkpoints | None,
@@ -72,7 +71,7 @@ def pretrain(
     optimizer = torch.optim.Adam(network.parameters(), settings.rate, betas=(0.9, 0.99))
     draw = torch.Generator().manual_seed(settings.seed)
     saved = SavedState({"network": network, "average": average}, {"optimizer": optimizer}, draw)
-    name = _digest(network, images, grid, settings)
+    name = training_name(f"{grid.identity} {settings}", images, network)
     kept = checkpoints.restore(name) if checkpoints else None
     done = saved.restore(kept) if kept else 0
     known = (images.labels >= 0) & (images.labels < network.classes)
@@ -99,7 +98,7 @@ def _loss(
     network: ClassDenoiser,
     pixels: Tensor,
     labels: Tensor,
-    grid: LatentGrid,
+    grid: Latents,
     settings: Pretraining,
     draw: torch.Generator,
 ) -> Tensor:
@@ -116,12 +115,3 @@ def _loss(
     told = torch.where(unlabelled, network.no_label, labels[rows])
     denoised = network(clean + sigmas[:, None, None, None] * noise, sigmas, told)
     return denoising_errors(denoised, clean, sigmas, network.deviation).mean()
-
-
-def _digest(network: ClassDenoiser, images: Images, grid: LatentGrid, settings: Pretraining) -> str:
-    """The same for the same images, settings and weights to begin with."""
-    found = hashlib.sha256(f"{grid.shape} {grid.side} {settings}".encode())
-    for tensor in (images.pixels, images.labels, *network.state_dict().values()):
-        found.update(f"{tuple(tensor.shape)} {tensor.dtype}".encode())
-        found.update(tensor.detach().cpu().contiguous().numpy().tobytes())
-    return found.hexdigest()

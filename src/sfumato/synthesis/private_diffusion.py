@@ -15,6 +15,7 @@ from torch import Tensor
 
 from sfumato.errors import expect_one_of, expect_within
 from sfumato.networks.latent_grid import LatentGrid
+from sfumato.networks.latents import Latents
 from sfumato.networks.unet_blocks import GROUPS
 from sfumato.networks.unet_parts import PARTS, train_only
 from sfumato.privacy import Budget, Descent, GaussianSum, PrivateImages, descend
@@ -155,10 +156,10 @@ class PrivateDiffusion:
     def grid(self, spec: Spec) -> LatentGrid:
         return LatentGrid(spec.shape, side=self.block)
 
-    def untrained(self, spec: Spec) -> ClassDenoiser:
-        """The network with random weights."""
+    def untrained(self, spec: Spec, latents: Latents | None = None) -> ClassDenoiser:
+        """The network with random weights, for the usual latents or for others."""
         return ClassDenoiser(
-            self.grid(spec).usual_deviations(),
+            (latents or self.grid(spec)).usual_deviations(),
             len(spec.classes),
             width=-(-self.width // GROUPS) * GROUPS,
             levels=self.levels,
@@ -170,26 +171,40 @@ class PrivateDiffusion:
         return NoiseLevels(self.noise_mean, self.noise_spread)
 
     def train_privately(
-        self, private: PrivateImages, mechanism: GaussianSum, network: ClassDenoiser, *, what: str
+        self,
+        private: PrivateImages,
+        mechanism: GaussianSum,
+        network: ClassDenoiser,
+        *,
+        what: str,
+        latents: Latents | None = None,
     ) -> None:
         """All rounds of DP-SGD on a part of the network; its weights become averages."""
         train_only(network.unet, self.trains)
-        self.descend(private, mechanism, network, what=what)
+        self.descend(private, mechanism, network, what=what, latents=latents)
 
-    def descend(self, private: PrivateImages, mechanism: GaussianSum, network: ClassDenoiser, *, what: str) -> None:
+    def descend(
+        self,
+        private: PrivateImages,
+        mechanism: GaussianSum,
+        network: ClassDenoiser,
+        *,
+        what: str,
+        latents: Latents | None = None,
+    ) -> None:
         """The same, on whatever is to be trained of the network."""
         query = private.open(mechanism, microbatch=max(4, MICROBATCH // self.multiplicity))
         descent = Descent(self.l2_bound, self.rate, optimizer="adam", averaging=self.averaging)
         deviation = network.deviation
 
         def losses(number: int) -> RecordLoss:
-            return self.loss_of_round(private.spec, number, deviation)
+            return self.loss_of_round(private.spec, number, deviation, latents)
 
         descend(query, network, losses, descent, what=what)
 
-    def loss_of_round(self, spec: Spec, number: int, deviation: Tensor) -> RecordLoss:
-        """The loss of a record in a round, a function of the record and of public draws and deviations."""
-        grid, no_label = self.grid(spec), len(spec.classes)
+    def loss_of_round(self, spec: Spec, number: int, deviation: Tensor, latents: Latents | None = None) -> RecordLoss:
+        """The loss of a record in a round, a function of the record and of public draws, deviations and latents."""
+        grid, no_label = latents or self.grid(spec), len(spec.classes)
         pool = NoisePool.of_round(
             number,
             image=spec.shape,
@@ -209,12 +224,19 @@ class PrivateDiffusion:
 
         return loss
 
-    def sampled_by(self, network: ClassDenoiser, spec: Spec, painted: Painted | None = None) -> DiffusionSampler:
+    def sampled_by(
+        self,
+        network: ClassDenoiser,
+        spec: Spec,
+        painted: Painted | None = None,
+        *,
+        latents: Latents | None = None,
+    ) -> DiffusionSampler:
         """The sampler: images from noise, or painted ones that are noised and finished."""
         sampling = Sampling(self.sampler, self.sampler_steps, self.churn, highest=self.highest, lowest=self.lowest)
         return DiffusionSampler(
             network,
-            self.grid(spec),
+            latents or self.grid(spec),
             spec.classes,
             sampling,
             guidance=self.guidance,

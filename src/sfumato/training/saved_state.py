@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
+
+from sfumato.values import Images
 
 STEP, DRAW = "step", "draw"
 
@@ -49,3 +52,12 @@ class SavedState:
 def part(tensors: Mapping[str, Tensor], name: str) -> dict[str, Tensor]:
     """The tensors under one name."""
     return {key.removeprefix(f"{name}/"): value for key, value in tensors.items() if key.startswith(f"{name}/")}
+
+
+def training_name(settings: str, images: Images, network: nn.Module) -> str:
+    """The same for the same images, settings and weights to begin with."""
+    found = hashlib.sha256(settings.encode())
+    for tensor in (images.pixels, images.labels, *network.state_dict().values()):
+        found.update(f"{tuple(tensor.shape)} {tensor.dtype}".encode())
+        found.update(tensor.detach().cpu().contiguous().numpy().tobytes())
+    return found.hexdigest()
