@@ -43,5 +43,5 @@ def write_folder(folder: Path, count: int = 120, *, seed: int = 0, people: int =
         for number, pixels in enumerate(pictures(known, seed=seed)):
             Image.fromarray(pixels.permute(1, 2, 0).numpy()).save(folder / f"{number:04}.png")
             values = [CLASSES[name][int(known[name][number])] for name in known]
-            table.writerow((f"{number:04}.png", *values, f"p{number % people}"))
+            table.writerow((f"{number:04}.png", *values, f"person {number % people}"))
     return folder

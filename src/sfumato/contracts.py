@@ -83,6 +83,9 @@ class Hider(ABC):
     def for_task(cls, spec: Spec) -> Self:
         """Good hyperparameters for images of this number, shape and classes of the attribute."""
 
+    def check(self, spec: Spec) -> None:  # noqa: B027 - most take all images
+        """Refuse images that it cannot take, before any work."""
+
     @abstractmethod
     def fit(self, train: Images, validation: Images, *, checkpoints: Checkpoints) -> Rewriter:
         """Learn from images whose labels are the attribute to hide; choices and early stops look at `validation`."""

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import random
+import shutil
 import stat
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,6 +15,7 @@ import torch
 from sfumato import data
 from sfumato.contracts import Reading
 from sfumato.errors import DataError, UsageError
+from sfumato.hiding.ce import CE
 from sfumato.hiding.transport import Transport
 from sfumato.lab.provenance import PARTS, read_provenance
 from sfumato.making import hide
@@ -63,7 +67,7 @@ def test_the_hidden_attribute_and_the_identifier_are_not_released(faces: Path, t
     folder = hide_attribute(HidingJob(str(faces), "colour", person="who"), tmp_path / "h")
     assert set(read_hidden(folder).images.attributes) == {"shape", "brightness"}
     stored = b"".join(path.read_bytes() for path in folder.rglob("*") if path.is_file())
-    assert b"p17" not in stored
+    assert b"person 17" not in stored
     assert stat.S_IMODE((tmp_path / "h.lab").stat().st_mode) == 0o700
 
 
@@ -72,8 +76,8 @@ def test_several_attributes_are_hidden_together(faces: Path, tmp_path: Path) -> 
     made = read_hidden(hide_attribute(job, tmp_path / "h"))
     assert made.facts.hidden == "colour+shape"
     assert len(made.facts.values) == 6
-    assert set(made.images.attributes) == {"brightness", "who"}
-    with pytest.raises(UsageError, match="other labels to keep than the hidden attribute 'shape'"):
+    assert set(made.images.attributes) == {"brightness"}
+    with pytest.raises(UsageError, match=r"other labels to keep .* got 'shape'"):
         plan_hiding(replace(job, keep=("shape",)))
 
 
@@ -84,13 +88,79 @@ def test_all_images_of_a_person_are_in_one_part(faces: Path, tmp_path: Path) -> 
         assert len(set(parts[torch.arange(120) % 40 == person].tolist())) == 1
 
 
-def test_two_runs_give_the_same_bytes_and_another_seed_others(job: HidingJob, tmp_path: Path) -> None:
+def the_same_chance(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the operating system gives is the same for every run from here on."""
+    monkeypatch.setattr(hide.secrets, "SystemRandom", lambda: random.Random(5))
+    monkeypatch.setattr(hide.secrets, "randbits", lambda bits: 5)
+
+
+def test_by_the_same_chance_two_runs_give_the_same_bytes_and_another_seed_others(
+    job: HidingJob, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    the_same_chance(monkeypatch)
     first, second, third = (tmp_path / name for name in "abc")
     hide_attribute(job, first)
     torch.manual_seed(77)
     hide_attribute(job, second)
     hide_attribute(replace(job, seed=1), third)
     assert sums(first) == sums(second) != sums(third)
+
+
+def test_no_seed_leads_back_to_the_order_of_the_files(job: HidingJob, tmp_path: Path) -> None:
+    """Nor to what was drawn for an image: two runs of a job differ in both.
+
+    That 100 images are dealt into the same order twice has a chance below 1 in 10^150.
+    """
+    orders = []
+    for name in "ab":
+        hide_attribute(job, tmp_path / name)
+        came = read_provenance(tmp_path / f"{name}.lab")
+        orders.append(came.sources)
+        of_the_files = came.sources.sort().values
+        for seed in range(20):
+            shuffled = of_the_files[torch.randperm(len(of_the_files), generator=torch.Generator().manual_seed(seed))]
+            assert not shuffled.equal(came.sources)
+    assert not orders[0].equal(orders[1])
+    assert orders[0].sort().values.equal(orders[1].sort().values)
+    made = [
+        read_hidden(tmp_path / name).images.pixels[order.argsort()] for name, order in zip("ab", orders, strict=True)
+    ]
+    assert not made[0].equal(made[1])
+
+
+def add_column(faces: Path, to: Path, name: str, values: Sequence[str]) -> str:
+    """The same pictures with one more column in their table."""
+    shutil.copytree(faces, to)
+    head, *rows = (to / "table.csv").read_text().splitlines()
+    (to / "table.csv").write_text(
+        "\n".join([f"{head},{name}", *(f"{r},{v}" for r, v in zip(rows, values, strict=True))])
+    )
+    return str(to)
+
+
+def test_a_label_that_tells_the_attribute_under_another_name_is_not_released(faces: Path, tmp_path: Path) -> None:
+    colours = [line.split(",")[1] for line in (faces / "table.csv").read_text().splitlines()[1:]]
+    shades = [f"{'dark' if at % 3 else 'pale'} {colour}" for at, colour in enumerate(colours)]
+    job = HidingJob(add_column(faces, tmp_path / "d", "shade", shades), "colour")
+    plan = plan_hiding(job)
+    assert plan.keep == ("shape", "brightness")
+    assert plan.left_out == ("who", "shade")
+    with pytest.raises(UsageError, match="who knows 'shade' knows it"):
+        plan_hiding(replace(job, keep=("shade",)))
+    made = read_hidden(hide_attribute(replace(job, settings=(("codes", "20"),)), tmp_path / "h"))
+    assert set(made.images.attributes) == {"shape", "brightness"}
+
+
+def test_the_attribute_is_no_part_of_a_label(job: HidingJob) -> None:
+    with pytest.raises(UsageError, match=r"Expected other labels to keep .* got 'colour\+shape'"):
+        plan_hiding(replace(job, keep=("colour+shape",)))
+
+
+def test_where_weights_lie_is_not_released(job: HidingJob, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(CE, "public_weights", lambda self: "weights, SHA-256 " + 64 * "0")
+    read = hide._read(job, job.data, ("shape",))
+    plan = replace(plan_hiding(job), hider=CE(weights="/home/alice/weights"), keep=("shape",))
+    assert "alice" not in hide._facts(job, plan, read).model_dump_json()
 
 
 def test_the_parts_that_are_asked_for_are_released(job: HidingJob, tmp_path: Path) -> None:
@@ -136,6 +206,7 @@ def test_a_run_that_is_stopped_goes_on_to_the_same_bytes(
     job: HidingJob, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Stopped after each piece of re-generation in turn; what is done is not done again."""
+    the_same_chance(monkeypatch)
     monkeypatch.setattr(hide, "AT_A_TIME", 30)
     whole = hide_attribute(job, tmp_path / "whole")
     calls: list[int] = []
@@ -185,6 +256,10 @@ def test_bad_requests_get_one_sentence(job: HidingJob, faces: Path, tmp_path: Pa
     cases: list[tuple[HidingJob, type[Exception], str]] = [
         (replace(job, attribute="race"), UsageError, "attributes among"),
         (replace(job, keep=("colour",)), UsageError, "Expected other labels to keep"),
+        (replace(job, person="colour"), UsageError, "another attribute as --person"),
+        (replace(job, keep=("who",), person="who"), UsageError, "Expected other labels to keep"),
+        (replace(job, reading=Reading(label="shape")), UsageError, "neither --label nor --classes"),
+        (replace(job, method="ce", settings=(), reading=Reading(size=20)), UsageError, "multiples of 8"),
         (replace(job, keep=("size",)), UsageError, "attributes among"),
         (replace(job, attribute="who", keep=()), DataError, "at least 2 images of who"),
         (replace(job, data=str(one_value)), DataError, "at least two values"),

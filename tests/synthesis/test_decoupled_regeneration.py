@@ -20,7 +20,7 @@ QUICK = DecoupledRegeneration(steps=4, epochs=1, batch=16, width=8, updates=3)
 
 def rewriter(settings: DecoupledRegeneration, images: Images = IMAGES) -> Rewriter:
     kept = CheckpointsInMemory()
-    model, features = settings.begun(images, kept)
+    model, features = settings.begun(images, images, kept)
     head = AttributeHead(features, images.labels, 3, reading="remove", seed=0)
     return settings.rewriter(model, head, images, images.rows(torch.arange(9)), kept, name="toy")
 
@@ -60,12 +60,25 @@ def test_other_shapes_than_those_that_it_learnt_from_are_refused() -> None:
 
 def test_sides_that_the_model_cannot_take_are_refused_before_anything_is_learnt() -> None:
     with pytest.raises(UsageError, match="multiples of 8"):
-        QUICK.begun(coloured_squares(side=20), CheckpointsInMemory())
+        QUICK.begun(coloured_squares(side=20), IMAGES, CheckpointsInMemory())
+
+
+def test_without_images_that_stop_the_training_nothing_begins() -> None:
+    kept = CheckpointsInMemory()
+    with pytest.raises(DataError, match="say when to stop the training, got none"):
+        QUICK.begun(IMAGES, IMAGES.rows(torch.arange(0)), kept)
+    assert not kept.kept
+
+
+def test_what_it_cannot_take_is_known_from_public_facts() -> None:
+    with pytest.raises(UsageError, match="multiples of 8"):
+        QUICK.check(Spec(60, 3, 20, 20, ("a", "b")))
+    QUICK.check(Spec(60, 3, 24, 16, ("a", "b")))
 
 
 def test_one_image_is_too_few() -> None:
     with pytest.raises(DataError, match="at least 2 images"):
-        QUICK.begun(IMAGES.rows(torch.arange(1)), CheckpointsInMemory())
+        QUICK.begun(IMAGES.rows(torch.arange(1)), IMAGES, CheckpointsInMemory())
 
 
 @pytest.mark.parametrize(

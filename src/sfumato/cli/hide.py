@@ -37,13 +37,14 @@ def hide(
     person: Annotated[str | None, typer.Option(help=_PERSON)] = None,
     train_on: Annotated[list[str] | None, typer.Option(help=_TRAIN_ON)] = None,
     front: Annotated[bool, typer.Option("--front", help="Use front faces alone (needs dlib).")] = False,
-    seed: Annotated[int, typer.Option(help="Of the parts and of what is drawn.")] = 0,
+    seed: Annotated[int, typer.Option(help="Of the parts; what is drawn for an image cannot be repeated.")] = 0,
     settings: Settings = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be done, and learn nothing.")] = False,
     as_json: Json = False,
 ) -> None:
     """Re-generate images so that an attribute can no longer be told; there is no epsilon here: `leak` measures."""
     from sfumato import HidingJob, hide_attribute, plan_hiding
+    from sfumato.release import read_hidden
 
     job = HidingJob(
         data,
@@ -68,7 +69,9 @@ def hide(
         return
     print(f"Released images whose {attribute} is hidden. There is no epsilon here: nothing is proved, so measure it.")
     print(f"  open    {folder}/preview.png\n  measure sfumato leak {folder} --real {data}")
-    print(f"  lab     {folder}.lab (private)")
+    print(
+        f"  labels  {', '.join(sorted(read_hidden(folder).facts.labels)) or 'none'}\n  lab     {folder}.lab (private)"
+    )
 
 
 def _numbers(text: str) -> tuple[float, ...]:
@@ -86,6 +89,7 @@ def _print_plan(plan: HidingPlan, as_json: bool) -> None:
                 "spec": asdict(plan.spec),
                 "counts": plan.counts,
                 "keep": plan.keep,
+                "left_out": plan.left_out,
                 "released": plan.released,
                 "hyperparameters": settings,
                 "seconds": plan.seconds,
@@ -96,5 +100,7 @@ def _print_plan(plan: HidingPlan, as_json: bool) -> None:
     print(f"hides   one of {len(spec.classes)} values: {', '.join(spec.classes)}")
     print(f"learns  from {spec.count} images of {spec.channels} x {spec.height} x {spec.width}")
     print(f"keeps   {', '.join(plan.keep) or 'no label'}")
+    if plan.left_out:
+        print(f"without {', '.join(plan.left_out)}: they tell the hidden attribute, or who is on an image")
     print(f"parts   {', '.join(f'{name} {count}' for name, count in plan.counts.items())}; releases {plan.released}")
     print(f"takes   about {max(1, round(plan.seconds / 60))} min on two laptop cores")

@@ -36,6 +36,6 @@ class CE(DecoupledRegeneration, Hider):
         expect_one_of(self, reading=READINGS)
 
     def fit(self, train: Images, validation: Images, *, checkpoints: Checkpoints) -> Rewriter:
-        model, features = self.begun(train, checkpoints)
+        model, features = self.begun(train, validation, checkpoints)
         head = AttributeHead(features, train.labels, len(train.classes), reading=self.reading, seed=self.seed)
         return self.rewriter(model, head, train, validation, checkpoints, name="ce")

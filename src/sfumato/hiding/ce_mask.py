@@ -43,7 +43,7 @@ class CEMask(DecoupledRegeneration, Hider):
         expect_within(self, ratio=(0, 1), temperature=(1e-6, 1e6))
 
     def fit(self, train: Images, validation: Images, *, checkpoints: Checkpoints) -> Rewriter:
-        model, features = self.begun(train, checkpoints)
+        model, features = self.begun(train, validation, checkpoints)
         head = AttributeHead(features, train.labels, len(train.classes), reading=self.reading, seed=self.seed)
         draw = torch.Generator().manual_seed(self.seed)
         mask = ChannelFilter(features, ratio=self.ratio, temperature=self.temperature, draw=draw)

@@ -83,6 +83,6 @@ class Metric(DecoupledRegeneration, Hider):
         expect_within(self, margin=(0, 1e6))
 
     def fit(self, train: Images, validation: Images, *, checkpoints: Checkpoints) -> Rewriter:
-        model, _ = self.begun(train, checkpoints)
+        model, _ = self.begun(train, validation, checkpoints)
         objective = _Triplets(self.policy, self.margin)
         return self.rewriter(model, objective, train, validation, checkpoints, name="metric")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import secrets
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from sfumato import contracts, data
 from sfumato.contracts import DEFAULT_HIDER, Hider, Reading
-from sfumato.errors import DataError, UsageError
+from sfumato.errors import DataError, UsageError, expect_within
 from sfumato.lab.checkpoints import LabCheckpoints
 from sfumato.lab.folder import Lab
 from sfumato.lab.provenance import PARTS, Provenance, fingerprint
@@ -29,6 +30,8 @@ NO_READING = Reading()
 DEFAULT_SHARES = (55.0, 6.0, 24.0, 15.0)  # of tr, v, g and test, as in DECO-Bench's counts
 AT_A_TIME = 1024  # images that are re-generated between two checkpoints
 LEAST = 2  # records of each value of the attribute that a hider learns from
+TELLING = 0.9  # of what is not known of the hidden attribute by its most frequent value: a label that tells more is it
+FEW = 5  # records for each value of a label: with fewer it says who is on an image
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,15 +52,19 @@ class HidingJob:
     reading: Reading = NO_READING
     settings: tuple[tuple[str, str], ...] = ()
 
+    def __post_init__(self) -> None:
+        expect_within(self, seed=(0, 2**31 - 2))
+
 
 @dataclass(frozen=True, slots=True)
 class HidingPlan:
-    """What a job will do, from the table of attributes alone."""
+    """What a job will do; the images are read for it, and nothing is learnt."""
 
     spec: Spec  # of the images that train the hider, with the values of the attribute as classes
     hider: Hider
     counts: dict[str, int]  # records of each part
     keep: tuple[str, ...]
+    left_out: tuple[str, ...]  # labels that are not released, because they tell the hidden attribute or who it is
     released: int
     seconds: float
 
@@ -103,8 +110,10 @@ def hide_attribute(job: HidingJob, out: Path | str, *, other_labs: Sequence[Path
         train, validation = (_joined(learnt_from, part) for part in ("tr", "v"))
         rewriter = plan.hider.fit(train, validation, checkpoints=LabCheckpoints(lab, tuple(other_labs)))
         came = _provenance(job, read)
+        order, seeds = _chance(lab, len(came.sources))
+        came = replace(came, sources=came.sources[order])
         sources = came.sources
-        pixels = _rewritten(rewriter, read.some(sources), lab, seed=job.seed)
+        pixels = _rewritten(rewriter, read.some(sources), lab, seeds)
         replace(came, told=None if rewriter.tells is None else rewriter.tells(pixels)).write(lab)
         labels = {name: read.images.attributes[name][sources] for name in plan.keep}
         return write_hidden(out, Attributed(pixels, labels, facts.labels), facts)
@@ -121,26 +130,67 @@ def real_side(job: HidingJob) -> tuple[Attributed, Provenance]:
 
 def _provenance(job: HidingJob, read: _Data) -> Provenance:
     """Where the released images come from; what the method's head tells of them is not known yet."""
-    names = (job.attribute, *_labels(job, read))
+    names = tuple(name for name in read.images.attributes if name != job.person)
     sources = _sources(job, read.parts)
     return Provenance(job.attribute, names, job.person, read.parts, sources, None, fingerprint(read.images))
 
 
 def _labels(job: HidingJob, read: _Data) -> tuple[str, ...]:
-    """The attributes that were read and are released as labels."""
-    return tuple(name for name in read.images.attributes if name not in (job.attribute, job.person))
+    """The attributes that were read and are released as labels.
+
+    By default a label is left out that tells the hidden attribute under another name, or who is on an image; one that
+    was asked for is refused if it tells the attribute.
+    """
+    names = tuple(name for name in read.images.attributes if name not in (job.attribute, job.person))
+    if job.keep is None:
+        return tuple(name for name in names if not _says_who(read, name) and not _tells(read, name))
+    for name in names:
+        if _tells(read, name) and not _says_who(read, name):
+            raise UsageError(
+                f"Expected labels that do not tell {job.attribute!r}, which is hidden; who knows {name!r} knows it.",
+                fix="leave it out of --keep",
+            )
+    return names
+
+
+def _tells(read: _Data, name: str) -> bool:
+    """Whether who knows this label of an image knows the hidden attribute, but for few images."""
+    import torch
+
+    labels, hidden = read.images.attributes[name], read.hidden
+    table = torch.zeros(len(read.images.classes[name]), len(read.values))
+    table.index_put_((labels, hidden), torch.ones(1), accumulate=True)
+    known, usual = float(table.amax(1).sum()) / len(labels), float(table.sum(0).max()) / len(labels)
+    return known >= usual + TELLING * (1 - usual)
+
+
+def _says_who(read: _Data, name: str) -> bool:
+    held = read.images.attributes[name].bincount()
+    return int(held.sum()) < FEW * int((held > 0).sum())
 
 
 def _kept(job: HidingJob) -> tuple[str, ...]:
-    """The attributes that are released as labels."""
-    hidden = {job.attribute, *data.parts_of(job.attribute, data.attributes_of(job.data, job.reading))}
+    """The attributes that are read as labels."""
+    if job.reading.label is not None or job.reading.classes is not None:
+        raise UsageError(
+            "Expected neither --label nor --classes: which attributes are read follows from --attribute and --keep.",
+            fix="leave them out",
+        )
+    there = data.attributes_of(job.data, job.reading)
+    hidden = {job.attribute, *data.parts_of(job.attribute, there)}
+    if job.person in hidden:
+        raise UsageError(
+            f"Expected another attribute as --person than the hidden one, got {job.person!r}.",
+            fix="name the column that says who is on an image",
+        )
     if job.keep is None:
         others = {*hidden, job.person}
         return tuple(name for name in data.labels_of(job.data, job.reading) if name not in others)
     for name in job.keep:
-        if name in hidden:
+        if {*data.parts_of(name, there), name} & {*hidden, job.person}:
             raise UsageError(
-                f"Expected other labels to keep than the hidden attribute {name!r}.", fix="leave it out of --keep"
+                f"Expected other labels to keep than the hidden attribute and who it is, got {name!r}.",
+                fix="leave it out of --keep",
             )
     return job.keep
 
@@ -206,12 +256,13 @@ def _planned(job: HidingJob, read: _Data, learnt_from: tuple[_Data, ...]) -> Hid
         if size < LEAST:
             raise DataError(
                 f"Expected at least {LEAST} images of {job.attribute} {name!r} to learn from, got {size}.",
-                where=job.data,
-                fix="add images, leave that value out with --classes, or give `tr` a larger share",
+                where=" and ".join(job.train_on) or job.data,
+                fix="add images of it, take out those that there are, or give `tr` a larger share",
             )
     channels, height, width = train.pixels.shape[1:]
     spec = Spec(len(train), channels, height, width, train.classes)
     hider: Hider = with_settings(contracts.find("hiding", job.method).for_task(spec), dict(job.settings))
+    hider.check(spec)
     counts = {name: int((read.parts == number).sum()) for number, name in enumerate(PARTS)}
     released = sum(counts[name] for name in job.parts.split("+"))
     if released == 0:
@@ -219,7 +270,9 @@ def _planned(job: HidingJob, read: _Data, learnt_from: tuple[_Data, ...]) -> Hid
             f"Expected images in the parts {job.parts}, got none.", fix="give them a larger share with --shares"
         )
     seconds = hider.seconds(spec) * (1 + released / max(1, len(train))) / 2
-    return HidingPlan(spec, hider, counts, _labels(job, read), released, seconds)
+    keep = _labels(job, read)
+    left_out = tuple(name for name in read.images.attributes if name not in (job.attribute, job.person, *keep))
+    return HidingPlan(spec, hider, counts, keep, left_out, released, seconds)
 
 
 def _joined(sets: tuple[_Data, ...], part: str) -> Images:
@@ -231,31 +284,48 @@ def _joined(sets: tuple[_Data, ...], part: str) -> Images:
 
 
 def _sources(job: HidingJob, parts: Tensor) -> Tensor:
-    """The records to release, in a random order: that of the files may say who is on them."""
+    """The records to release, in the order of the files."""
     import torch
 
     wanted = torch.isin(parts, torch.tensor([PARTS.index(name) for name in job.parts.split("+")]))
-    sources = wanted.nonzero()[:, 0]
-    return sources[torch.randperm(len(sources), generator=torch.Generator().manual_seed(job.seed))]
+    return wanted.nonzero()[:, 0]
 
 
-def _rewritten(rewriter: Rewriter, images: Images, lab: Lab, *, seed: int) -> Tensor:
-    """One image for each; what is done is kept, so that a killed run goes on."""
+def _chance(lab: Lab, count: int) -> tuple[Tensor, Tensor]:
+    """A random order of so many images, and a seed for each piece of them, from the operating system.
+
+    With a seed that can be guessed, the order of the released images would lead back to that of the files, which may
+    say who is on them, and what was drawn for an image to what it was made of. They are kept in the lab, so a resumed
+    run finds them.
+    """
     import torch
 
     checkpoints = LabCheckpoints(lab)
-    before = checkpoints.restore("rewritten")
-    made = images.pixels[:0] if before is None else before["pixels"]
-    for start in track(_starts(len(images), len(made)), what="re-generating", total=-(-len(images) // AT_A_TIME)):
-        rows = torch.arange(start, min(start + AT_A_TIME, len(images)))
-        generator = torch.Generator().manual_seed((seed << 32) + start)  # the same after a kill
-        made = torch.cat([made, rewriter.rewrite(images.rows(rows), generator)])
-        checkpoints.keep("rewritten", {"pixels": made})
-    return made
+    kept = checkpoints.restore("chance")
+    if kept is None:
+        order = list(range(count))
+        secrets.SystemRandom().shuffle(order)
+        seeds = [secrets.randbits(63) for _ in range(0, count, AT_A_TIME)]
+        kept = {"order": torch.tensor(order), "seeds": torch.tensor(seeds)}
+        checkpoints.keep("chance", kept)
+    return kept["order"], kept["seeds"]
 
 
-def _starts(count: int, done: int) -> Iterator[int]:
-    yield from range(done, count, AT_A_TIME)
+def _rewritten(rewriter: Rewriter, images: Images, lab: Lab, seeds: Tensor) -> Tensor:
+    """One image for each, piece by piece; what is done is kept, so that a killed run goes on."""
+    import torch
+
+    checkpoints, made = LabCheckpoints(lab), []
+    pieces = torch.split(torch.arange(len(images)), AT_A_TIME)
+    for number, rows in track(enumerate(pieces), what="re-generating", total=len(pieces)):
+        name = f"rewritten-{number}"
+        piece = checkpoints.restore(name)
+        if piece is None:
+            generator = torch.Generator().manual_seed(int(seeds[number]))
+            piece = {"pixels": rewriter.rewrite(images.rows(rows), generator)}
+            checkpoints.keep(name, piece)
+        made.append(piece["pixels"])
+    return torch.cat(made)
 
 
 def _identity(job: HidingJob, read: _Data, learnt_from: tuple[_Data, ...], hider: Hider) -> dict[str, Any]:
@@ -265,19 +335,23 @@ def _identity(job: HidingJob, read: _Data, learnt_from: tuple[_Data, ...], hider
         "records": fingerprint(read.images),
         "learnt_from": [fingerprint(one.images) for one in learnt_from],
         "hyperparameters": asdict(hider),  # type: ignore[call-overload]
+        "weights": hider.public_weights(),
+        "package_version": version("sfumato"),
     }
 
 
 def _facts(job: HidingJob, plan: HidingPlan, read: _Data) -> HiddenFacts:
     """What the release says of itself; refused here, before any work, where it cannot be stated."""
     spec = plan.spec
+    settings = asdict(plan.hider)  # type: ignore[call-overload]
+    settings.pop("weights", None)  # the path of a folder; what is in it is stated by name and checksum
     return checked_facts(
         hidden=job.attribute,
         values=spec.classes,
         method={
             "name": job.method,
             "package_version": version("sfumato"),
-            "hyperparameters": asdict(plan.hider),  # type: ignore[call-overload]
+            "hyperparameters": settings,
         },
         weights=plan.hider.public_weights(),
         images={"count": plan.released, "channels": spec.channels, "height": spec.height, "width": spec.width},

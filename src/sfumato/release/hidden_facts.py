@@ -78,7 +78,7 @@ class HiddenFacts(Closed):
         taken = {_same(self.hidden), "image"}
         hidden = {_same(self.hidden), *map(_same, self.hidden.split("+"))}  # several are joined by it
         for name in self.labels:
-            if _same(name) in hidden:
+            if {_same(name), *map(_same, name.split("+"))} & hidden:
                 raise ValueError("expected kept labels other than the hidden attribute, got that one")
             if _same(name) in taken:
                 raise ValueError(f"expected kept labels with names of their own, got {printable(name)!r} again")

@@ -90,10 +90,18 @@ class DecoupledRegeneration:
         learnt_from = 3 * self.updates * DenoiserTraining.batch + 2.5 * (self.epochs + 1) * spec.count
         return 2 + prediction * (learnt_from + int(self.strength * self.steps) * spec.count)
 
-    def begun(self, train: Images, checkpoints: Checkpoints) -> tuple[Regenerator, int]:
+    def check(self, spec: Spec) -> None:
+        if not self.weights:
+            expect_shape(spec.shape)
+
+    def begun(self, train: Images, validation: Images, checkpoints: Checkpoints) -> tuple[Regenerator, int]:
         """The model before it is adapted, and how many features its middle block has."""
         if len(train) < 2:
             raise DataError(f"Expected at least 2 images to train on, got {len(train)}.")
+        if not len(validation):
+            raise DataError(
+                "Expected images that say when to stop the training, got none.", fix="give the part v a larger share"
+            )
         model = self._model(train.pixels, checkpoints)
         with torch.no_grad():
             latents = model.encode(train.pixels[:1])
