@@ -6,6 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
+import torch
+from torch import Tensor
+
 from sfumato import data
 from sfumato.contracts import Reading
 from sfumato.errors import DataError, UsageError
@@ -57,7 +60,7 @@ def measure_leak(
     reading = _as_released(reading or Reading(), release.images)
     images = data.load_attributed(real, provenance.names, reading, person=provenance.person)
     provenance.check(images)
-    pairs = pairs_of(release.images, images, provenance, chosen)
+    pairs = pairs_of(release.images, images, provenance, chosen, values=release.facts.values)
     if front == "test":
         pairs = from_the_front(pairs)
     found = leak_of(pairs, asked, trainer, judge=judge, seeds=tuple(range(seeds)), parts="+".join(chosen), front=front)
@@ -70,8 +73,18 @@ def measure_leak(
     return found
 
 
-def pairs_of(released: Attributed, images: Attributed, provenance: Provenance, parts: tuple[str, ...]) -> Pairs:
-    """The released images of these parts beside their sources, and the real images of the part test."""
+def pairs_of(
+    released: Attributed,
+    images: Attributed,
+    provenance: Provenance,
+    parts: tuple[str, ...],
+    *,
+    values: tuple[str, ...] = (),
+) -> Pairs:
+    """The released images of these parts beside their sources, and the real images of the part test.
+
+    `values` are those of the hidden attribute that the release states: what the head tells is in their order.
+    """
     expected = (len(provenance.sources), *images.pixels.shape[1:])
     if released.pixels.shape != expected:
         raise DataError(
@@ -93,12 +106,35 @@ def pairs_of(released: Attributed, images: Attributed, provenance: Provenance, p
             fix="hide the attribute again with a part for tests",
         )
     chosen = provenance.released(parts)
+    people = None if provenance.person is None else sources.attributes[provenance.person][chosen]
+    head, learnt = _head(provenance, parts, values, images.classes[provenance.attribute])
+    # Judges learn every attribute that images have: who is on them is none to learn.
+    real, test = (_without(some, provenance.person) for some in (sources.rows(chosen), images.rows(tests)))
+    return Pairs(real.with_pixels(released.pixels[chosen]), real, test, head, learnt, people)
+
+
+def _head(
+    provenance: Provenance, parts: tuple[str, ...], values: tuple[str, ...], classes: tuple[str, ...]
+) -> tuple[Tensor | None, Tensor]:
+    """The class that the method's head tells of each released image of these parts, and those that it learnt from."""
+    told, counts = provenance.told, provenance.head_learnt
     # What the head says of images that trained it shows how well it remembers them, not what is left of the attribute.
-    told = None if provenance.told is None or "tr" in parts else provenance.told[chosen].argmax(1)
-    learnt = images.attributes[provenance.attribute][provenance.parts == PARTS.index("tr")]
-    return Pairs(
-        sources.with_pixels(released.pixels).rows(chosen), sources.rows(chosen), images.rows(tests), told, learnt
-    )
+    if told is None or counts is None or (provenance.tr_trained and "tr" in parts):
+        return None, torch.zeros(0, dtype=torch.int64)
+    if told.shape != (len(provenance.sources), len(values)) or len(counts) != len(classes) or set(values) - {*classes}:
+        raise DataError(
+            "Expected a head that tells the values of the hidden attribute that the release states, got another.",
+            fix="keep release and lab as `hide` wrote them",
+        )
+    places = torch.tensor([classes.index(name) for name in values])  # no image need be there of a class of a fixed list
+    head = places[told[provenance.released(parts)].argmax(1)]
+    return head, torch.arange(len(classes)).repeat_interleave(counts)
+
+
+def _without(images: Attributed, name: str | None) -> Attributed:
+    """The images without an attribute."""
+    attributes, classes = ({k: v for k, v in of.items() if k != name} for of in (images.attributes, images.classes))
+    return Attributed(images.pixels, attributes, classes)
 
 
 def _as_released(reading: Reading, released: Attributed) -> Reading:
