@@ -162,7 +162,8 @@ def _folds(pairs: Pairs) -> tuple[Tensor, ...]:
     generator = torch.Generator().manual_seed(0)
     if pairs.people is None:
         return torch.randperm(len(pairs.released), generator=generator).tensor_split(FOLDS)
-    _, who, counts = torch.unique(pairs.people, return_inverse=True, return_counts=True)
+    who = torch.unique(pairs.people, return_inverse=True)[1]
+    counts = who.bincount()
     order = torch.randperm(len(counts), generator=generator)
     order = order[counts[order].argsort(descending=True, stable=True)]  # small ones even out what large ones leave
     fold_of, held = torch.empty_like(counts), torch.zeros(FOLDS, dtype=torch.int64)

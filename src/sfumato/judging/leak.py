@@ -133,8 +133,8 @@ def _head(
 
 def _without(images: Attributed, name: str | None) -> Attributed:
     """The images without an attribute."""
-    attributes, classes = ({k: v for k, v in of.items() if k != name} for of in (images.attributes, images.classes))
-    return Attributed(images.pixels, attributes, classes)
+    left = [other for other in images.attributes if other != name]
+    return Attributed(images.pixels, {k: images.attributes[k] for k in left}, {k: images.classes[k] for k in left})
 
 
 def _as_released(reading: Reading, released: Attributed) -> Reading:
