@@ -162,7 +162,7 @@ def _folds(pairs: Pairs) -> tuple[Tensor, ...]:
     generator = torch.Generator().manual_seed(0)
     if pairs.people is None:
         return torch.randperm(len(pairs.released), generator=generator).tensor_split(FOLDS)
-    who = torch.unique(pairs.people, return_inverse=True)[1]
+    who = torch.unique(pairs.people, return_inverse=True)[1]  # type: ignore[no-untyped-call]
     counts = who.bincount()
     order = torch.randperm(len(counts), generator=generator)
     order = order[counts[order].argsort(descending=True, stable=True)]  # small ones even out what large ones leave
