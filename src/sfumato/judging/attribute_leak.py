@@ -162,7 +162,7 @@ def _folds(pairs: Pairs) -> tuple[Tensor, ...]:
     generator = torch.Generator().manual_seed(0)
     if pairs.people is None:
         return torch.randperm(len(pairs.released), generator=generator).tensor_split(FOLDS)
-    who = torch.unique(pairs.people, return_inverse=True)[1]  # type: ignore[no-untyped-call]
+    who = torch.unique(pairs.people, return_inverse=True)[1]
     counts = who.bincount()
     order = torch.randperm(len(counts), generator=generator)
     order = order[counts[order].argsort(descending=True, stable=True)]  # small ones even out what large ones leave
@@ -211,7 +211,7 @@ def _refuse_unjudgeable(pairs: Pairs, hidden: str, parts: str) -> None:
         if not min(sizes) or len(pairs.released) - max(sizes) < LEAST_IMAGES:
             raise DataError(
                 f"Expected released images of at least {FOLDS} people and {LEAST_IMAGES} images beside those of any "
-                f"one, got {len(pairs.released)} images of {len(pairs.people.unique())} people.",
+                f"one, got {len(pairs.released)} images of {len(set(pairs.people.tolist()))} people.",
                 fix="judge more parts, or hide the attribute of more people",
             )
     for images, which in ((pairs.released, "released"), (pairs.test, "test")):
