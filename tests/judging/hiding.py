@@ -69,7 +69,8 @@ def hidden_release(
     )
     write_hidden(folder, released, facts)
     told = torch.nn.functional.one_hot(chosen.attributes[HIDDEN], 3).float() if head else None
-    provenance = Provenance(HIDDEN, NAMES, None, part_of, sources, told, fingerprint(images))
+    provenance = Provenance(HIDDEN, NAMES, None, part_of, sources, None, fingerprint(images))
+    trained = images.rows(part_of == PARTS.index("tr")).labelled(HIDDEN)
     with Lab.beside(folder) as lab:
-        provenance.write(lab)
+        provenance.with_head(told, trained, images.classes[HIDDEN], tr_trained=True).write(lab)
     return folder

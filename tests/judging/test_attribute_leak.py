@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cache
 
 import pytest
@@ -158,3 +158,40 @@ def test_one_class_of_the_hidden_attribute(which: str) -> None:
     alike = chosen.rows(chosen.attributes["colour"] == 0)
     with pytest.raises(DataError, match=f"Expected {which} images of at least 2 classes of colour, got 1"):
         leak(replace(given, **{which: alike}))
+
+
+@dataclass(frozen=True)
+class Recording(SmallJudge):
+    """A judge that learns nothing and notes the images that it was given."""
+
+    given: list[Attributed] = field(default_factory=list)
+
+    def train(self, images: Attributed, asked: tuple[str, ...], *, seed: int, what: str) -> Answers:
+        self.given.append(images)
+        return lambda pixels: {name: torch.zeros(len(pixels), dtype=torch.int64) for name in asked}
+
+
+def test_inside_the_release_nobody_is_asked_about_who_was_learnt() -> None:
+    """Some people have many images; each image carries the number of its person in its first pixel."""
+    given = pairs(without_colour)
+    people = torch.cat([torch.arange(30), torch.arange(15).repeat_interleave(5), torch.full((15,), 40)])
+    assert len(people) == len(given.released)
+    marked = given.released.pixels.clone()
+    marked[:, 0, 0, 0] = people.to(torch.uint8)
+    judge = Recording()
+    given = replace(given, released=given.released.with_pixels(marked), people=people)
+    found = leak(given, seeds=tuple(range(6)), trainer=judge)
+    assert found.inside.images == 120  # all were asked about once
+    learnt = [set(images.pixels[:, 0, 0, 0].tolist()) for images in judge.given[-6:]]
+    everyone = set(people.tolist())
+    asked = [everyone - known for known in learnt]
+    assert sorted(person for some in asked for person in some) == sorted(everyone)
+    sizes = [int(torch.isin(people, torch.tensor(sorted(some))).sum()) for some in asked]
+    assert max(sizes) - min(sizes) <= 1
+
+
+def test_too_few_people() -> None:
+    given = pairs(without_colour)
+    for people in (torch.arange(120) % 5, torch.arange(120).clamp(min=110)):
+        with pytest.raises(DataError, match="at least 6 people and 12 images beside those of any one"):
+            leak(replace(given, people=people))

@@ -7,6 +7,7 @@ import json
 import shutil
 import stat
 from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,19 +17,24 @@ from safetensors.torch import load as load_safely
 from safetensors.torch import save
 
 from judging.hiding import hidden_release, on_disk
+from judging.shapes import shapes
 from release.making import make_certificate
 from sfumato.contracts import Reading
 from sfumato.data import load, load_attributed
 from sfumato.errors import DataError, EnvironmentProblem, SfumatoError, UsageError, VerificationFailed
 from sfumato.judging import attribute_judges
 from sfumato.judging import leak as leak_module
-from sfumato.judging.attribute_judges import PaperJudge, SmallJudge
-from sfumato.judging.leak import PICTURE, measure_leak
+from sfumato.judging.attribute_judges import Answers, PaperJudge, SmallJudge
+from sfumato.judging.leak import PICTURE, measure_leak, pairs_of
 from sfumato.judging.leak_table import HEAD, score_rows
 from sfumato.lab.folder import Lab
-from sfumato.lab.provenance import TENSORS, read_provenance
+from sfumato.lab.provenance import PARTS, TENSORS, Provenance, read_provenance
+from sfumato.making.hide import HidingJob, hide_attribute
 from sfumato.release import write_release
 from sfumato.statistics import faces
+from sfumato.values import Attributed
+
+from attributed import write_folder
 
 
 @pytest.fixture(autouse=True)
@@ -110,6 +116,77 @@ def test_nothing_is_told_of_images_that_trained_the_head(tmp_path: Path, made: t
     assert measure_leak(release, str(made[0]), seeds=1, parts="v+g").told is not None
 
 
+def test_a_head_that_learnt_from_others_is_asked_about_all(tmp_path: Path, made: tuple[Path, Path]) -> None:
+    """And the frequent class is that of the images that it learnt from, here green."""
+    release = hidden_release(tmp_path / "h", made[0], parts=("tr", "v", "g"))
+    lab = Lab.beside(release)
+    trained = shapes(60).labelled("colour")
+    others = replace(trained, labels=trained.labels.new_tensor([2] * 50 + [1] * 10))
+    came = read_provenance(lab.folder)
+    with lab:
+        came.with_head(came.told, others, ("blue", "green", "red"), tr_trained=False).write(lab)
+    told = measure_leak(release, str(made[0]), seeds=1, keep=()).told
+    assert told is not None
+    assert (told.accuracy, told.images) == (1, 96)
+    assert told.majority == told.recalls["green"] / 4  # a quarter of the images is green
+
+
+def test_the_head_of_an_earlier_lab_is_not_asked(copy: tuple[Path, Path]) -> None:
+    """It does not say what trained the head."""
+    data, release = copy
+    path = Lab.beside(release).folder / TENSORS
+    path.write_bytes(save({name: value for name, value in load_tensors(path).items() if name != "head_learnt"}))
+    assert measure_leak(release, str(data), seeds=1, keep=()).told is None
+
+
+def test_a_head_tells_values_by_name_where_a_class_is_absent() -> None:
+    """Of a fixed list such as race; a head knows the values that are there."""
+    known = shapes(60)
+    classes = {**known.classes, "colour": ("purple", "blue", "red", "green")}
+    images = Attributed(known.pixels, {**known.attributes, "colour": known.attributes["colour"] + 1}, classes)
+    parts = torch.arange(60) % 4
+    sources = (parts != PARTS.index("test")).nonzero()[:, 0]
+    told = torch.nn.functional.one_hot(known.attributes["colour"][sources], 3).float()
+    came = Provenance("colour", tuple(classes), None, parts, sources, None, "").with_head(
+        told, known.labelled("colour"), classes["colour"], tr_trained=True
+    )
+    released = Attributed(images.pixels[sources], {}, {})
+    found = pairs_of(released, images, came, ("v", "g"), values=("blue", "red", "green"))
+    assert found.head is not None
+    assert found.head.equal(found.real.attributes["colour"])
+    assert found.head_learnt.bincount().tolist() == [0, 30, 15, 15]
+    for values in (("blue", "red"), ("blue", "red", "pink")):
+        with pytest.raises(DataError, match="Expected a head that tells the values"):
+            pairs_of(released, images, came, ("g",), values=values)
+
+
+@dataclass(frozen=True)
+class Noting(SmallJudge):
+    """A judge that notes what it was given to learn."""
+
+    learnt: list[list[str]] = field(default_factory=list)
+
+    def train(self, images: Attributed, asked: tuple[str, ...], *, seed: int, what: str) -> Answers:
+        self.learnt.append(sorted(images.attributes))
+        return super().train(images, asked, seed=seed, what=what)
+
+
+def test_who_is_on_an_image_is_not_learnt_and_counts_as_recognised(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    judge = Noting(epochs=1, batch=16)
+    monkeypatch.setitem(attribute_judges.JUDGES, "small", judge)
+    pictures = write_folder(tmp_path / "pictures")
+    job = HidingJob(str(pictures), "colour", person="who", method="transport", settings=(("codes", "20"),))
+    release = hide_attribute(job, tmp_path / "h")
+    found = measure_leak(release, str(pictures), seeds=1)
+    assert len(judge.learnt) == 3
+    assert all(names == ["brightness", "colour", "shape"] for names in judge.learnt)
+    assert found.recognition.by_pixels.by_person
+    assert found.recognition.by_pixels.chance == pytest.approx(3 / found.trained_on)  # of each there are three images
+    assert "shows the same person" in Lab.beside(release).folder.joinpath("leak.md").read_text()
+
+
 def test_a_method_without_a_head_tells_nothing(tmp_path: Path, made: tuple[Path, Path]) -> None:
     release = hidden_release(tmp_path / "h", made[0], head=False)
     assert measure_leak(release, str(made[0]), seeds=1, keep=()).told is None
@@ -122,6 +199,10 @@ def test_real_images_are_read_as_large_as_the_released_ones(tmp_path: Path, made
 
 def foreign_table(release: Path) -> None:
     Lab.beside(release).folder.joinpath("leak.json").write_text('{"leaks": [{"attribute": "colour"}]}')
+
+
+def foreign_provenance(release: Path) -> None:
+    Lab.beside(release).folder.joinpath("provenance.json").write_text("[]")
 
 
 def no_lab(release: Path) -> None:
@@ -178,6 +259,7 @@ BAD: dict[str, tuple[dict[str, Any], Callable[[Path], None] | None, type[Sfumato
         "Expected a data set with several attributes",
     ),
     "a foreign table": ({}, foreign_table, DataError, "Expected a table of leaks that Sfumato wrote"),
+    "a foreign provenance": ({}, foreign_provenance, DataError, "Expected the lab folder that `hide` wrote"),
     "no lab": ({}, no_lab, DataError, "Expected the lab folder that `hide` wrote"),
     "a release of another kind": ({}, another_release, SfumatoError, "Expected a release of images with a hidden"),
     "an edited release": ({}, edited, VerificationFailed, ""),

@@ -191,6 +191,38 @@ def test_another_data_set_can_be_learnt_from(job: HidingJob, tmp_path: Path) -> 
     assert sums(made) != sums(hide_attribute(job, tmp_path / "own"))
 
 
+def test_the_lab_says_what_trained_the_head(job: HidingJob, tmp_path: Path) -> None:
+    """By the classes of the data that is released, where those of which there is no image have a number, too."""
+    settings = (("width", "8"), ("updates", "2"), ("epochs", "1"), ("steps", "2"))
+    races = {"blue": "White", "green": "Indian", "red": "Others"}
+    folders = [write_folder(tmp_path / "own"), write_folder(tmp_path / "others", 90, seed=5)]
+    for folder in folders:
+        text = (folder / "table.csv").read_text().replace("colour", "race")
+        for colour, race in races.items():
+            text = text.replace(f",{colour},", f",{race},")
+        (folder / "table.csv").write_text(text)
+    own, other = (str(folder) for folder in folders)
+    ours = HidingJob(own, "race", method="ce", keep=("shape",), settings=settings)
+    counts = []
+    for folder, train_on in ((own, ()), (other, (other,))):
+        images, came = hide.real_side(replace(ours, data=folder))
+        assert came.head_learnt is None
+        counts.append(images.attributes["race"][came.parts == PARTS.index("tr")].bincount(minlength=5))
+        hide_attribute(replace(ours, train_on=train_on), tmp_path / f"h{len(train_on)}")
+        learnt = read_provenance(tmp_path / f"h{len(train_on)}.lab")
+        assert learnt.head_learnt is not None
+        assert learnt.head_learnt.equal(counts[-1])
+        assert learnt.tr_trained == (not train_on)
+        assert learnt.told is not None
+        assert learnt.told.shape[1] == 3
+    assert (counts[0] == 0).tolist() == (counts[1] == 0).tolist() == [False, True, True, False, False]
+    hide_attribute(replace(ours, train_on=(own, other)), tmp_path / "both")
+    both = read_provenance(tmp_path / "both.lab")
+    assert both.tr_trained
+    assert both.head_learnt is not None
+    assert both.head_learnt.equal(counts[0] + counts[1])
+
+
 def test_another_data_set_can_be_read_in_another_way(job: HidingJob, tmp_path: Path) -> None:
     """Here in the size of the data to release, which its own is not."""
     other = str(write_folder(tmp_path / "others", 90, seed=5))

@@ -48,7 +48,8 @@ def test_by_hand() -> None:
     assert score.recalls == {"a": pytest.approx(5 / 6), "b": pytest.approx(3 / 4), "c": 0.0, "d": None}
     assert score.balanced == pytest.approx((5 / 6 + 3 / 4) / 3)
     assert score.predicted == {"a": 8 / 12, "b": 4 / 12, "c": 0.0, "d": 0.0}
-    assert (score.majority, score.test_majority, score.chance) == (2 / 6, 3 / 6, 0.25)  # b is what training had most of
+    assert (score.majority, score.test_majority) == (2 / 6, 3 / 6)  # b is what training had most of
+    assert score.chance == 1 / 3  # of d there is no test image
     assert score.seed_deviation == 0
     assert score.constant == (None, None)
 
@@ -111,6 +112,14 @@ def test_the_collapsed_baseline_of_the_paper_is_told() -> None:
 def test_a_baseline_below_the_majority_rate_collapsed() -> None:
     alarm = collapsed_baseline(scored(torch.full_like(FAIRFACE, 3)), scored(torch.full_like(FAIRFACE, 3)))
     assert "13.9 %, below the majority rate 27.0 %" in (alarm or "")
+
+
+def test_a_baseline_below_the_majority_rate_by_chance_did_not_collapse() -> None:
+    """Where nothing can be learnt, an honest judge is below the majority rate as often as above it."""
+    coin = torch.arange(2).repeat_interleave(torch.tensor([51, 49]))
+    by_chance = scored(partly_right(0.47, truth=coin), truth=coin)
+    assert 0 < by_chance.majority - by_chance.accuracy < by_chance.error
+    assert collapsed_baseline(by_chance, by_chance) is None
 
 
 def test_a_baseline_that_is_behind_by_chance_did_not_collapse() -> None:

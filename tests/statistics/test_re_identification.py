@@ -70,3 +70,22 @@ def test_small_grey_images_are_averages_of_the_luma() -> None:
     grey = torch.randint(0, 256, (3, 1, 32, 32), generator=torch.Generator().manual_seed(0), dtype=torch.uint8)
     torch.testing.assert_close(small_grey(grey.expand(-1, 3, -1, -1)), small_grey(grey))
     assert small_grey(grey).shape == (3, 256)
+
+
+def test_another_image_of_the_same_person_is_a_match_where_persons_are_known() -> None:
+    real = torch.tensor([[0.0], [1.0], [3.0], [7.0]])
+    released = torch.tensor([[0.9], [2.9], [4.9]])  # the nearest: 1, 3 and 3
+    sources = torch.tensor([0, 1, 3])
+    assert matched(released, real, sources).first == 0
+    found = matched(released, real, sources, torch.tensor([5, 5, 9, 8]))
+    # the first person is met in the nearest image; the second in the second, which is the source; the third so, too
+    assert found.first == pytest.approx(1 / 3)
+    assert found.median_rank == 2
+    assert found.chance == pytest.approx((2 + 2 + 1) / 3 / 4)
+
+
+def test_equal_distances_tell_no_person_either() -> None:
+    people = torch.tensor([0, 0, 0, 1, 2, 3])
+    found = matched(torch.zeros(6, 8), torch.ones(6, 8), torch.arange(6), people)
+    assert found.first == pytest.approx(found.chance) == pytest.approx((3 * 3 + 3) / 36)
+    assert found.median_rank == (7 / 4 + 7 / 2) / 2  # of three in six, and of one in six

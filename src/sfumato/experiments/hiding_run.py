@@ -126,9 +126,10 @@ class HidingRun:
             stored.add(MADE, cost)
         elif not stored.has(MADE):  # it was stopped in between: what it took is not known
             stored.add(MADE, {"value": None})
-        released = read_hidden(stored.release).images
+        release = read_hidden(stored.release)
+        released = release.images
         came = read_provenance(Lab.beside(stored.release).folder)
-        images = _images(self.job.data, came.names, self.job.reading)
+        images = _images(self.job.data, came.names, self.job.reading, came.person)
         came.check(images)
         if not (stored.folder / FACES).exists():
             _keep_faces(stored.folder / FACES, released, images, came)
@@ -138,7 +139,7 @@ class HidingRun:
             if baseline is None:
                 raise DataError("What judges of the real images tell was not measured.", fix="run the recipe again")
             found = leak_of(
-                _pairs(released, images, came, choice),
+                _pairs(released, images, came, choice, release.facts.values),
                 (self.job.attribute, *(self.job.keep or ())),
                 find_judge(self.judging.judge),
                 judge=self.judging.judge,
@@ -200,14 +201,16 @@ def _measure(stored: Stored, judging: Judging, measure: Callable[[Choice], Docum
         raise problems[0]
 
 
-def _pairs(released: Attributed, images: Attributed, came: Provenance, choice: Choice) -> Pairs:
-    pairs = pairs_of(released, images, came, tuple(choice.parts.split("+")))
+def _pairs(
+    released: Attributed, images: Attributed, came: Provenance, choice: Choice, values: tuple[str, ...] = ()
+) -> Pairs:
+    pairs = pairs_of(released, images, came, tuple(choice.parts.split("+")), values=values)
     return from_the_front(pairs) if choice.front == "test" else pairs
 
 
 @functools.lru_cache(maxsize=2)  # the runs of a setup have the same images
-def _images(where: str, names: tuple[str, ...], reading: Reading) -> Attributed:
-    return data.load_attributed(where, names, reading)
+def _images(where: str, names: tuple[str, ...], reading: Reading, person: str | None) -> Attributed:
+    return data.load_attributed(where, names, reading, person=person)
 
 
 def _score(known: Document) -> AttributeScore:

@@ -64,6 +64,7 @@ class Pairs:
     test: Attributed
     head: Tensor | None  # int64 (n,): what the method's own head tells of each released image; -1: it is not asked
     head_learnt: Tensor  # int64 (m,): the hidden attribute of the records that the hider was trained on
+    people: Tensor | None = None  # int64 (n,): who is on each released image; None: not known
 
 
 def leak_of(
@@ -85,7 +86,7 @@ def leak_of(
     _refuse_unjudgeable(pairs, hidden, parts)
     released = _tested(trainer, pairs.released, pairs.test, asked, seeds, "judges of released images")
     real = _baseline(pairs, asked, trainer, seeds) if baseline is None else dict(baseline)
-    inside = _inside(trainer, pairs.released, hidden, seeds)
+    inside = _inside(trainer, pairs, hidden, seeds)
     told = _told(pairs, hidden)
     return Leak(
         attribute=hidden,
@@ -102,7 +103,7 @@ def leak_of(
         inside=inside,
         gain=difference(real[hidden], released[hidden]),
         losses={name: difference(real[name], released[name]) for name in keep},
-        recognition=recognition(pairs.released.pixels, pairs.real.pixels),
+        recognition=recognition(pairs.released.pixels, pairs.real.pixels, pairs.people),
         alarms=_alarms(told, real, released, inside),
     )
 
@@ -138,12 +139,12 @@ def _tested(
     }
 
 
-def _inside(trainer: Judge, released: Attributed, hidden: str, seeds: tuple[int, ...]) -> AttributeScore:
+def _inside(trainer: Judge, pairs: Pairs, hidden: str, seeds: tuple[int, ...]) -> AttributeScore:
     """An adversary who knows the attribute of most released people asks for that of the others.
 
     Each seed holds another sixth out, in the same division of the release.
     """
-    folds = torch.randperm(len(released), generator=torch.Generator().manual_seed(0)).tensor_split(FOLDS)
+    released, folds = pairs.released, _folds(pairs)
     predicted, truth = [], []
     for seed in seeds:
         held_out = released.rows(folds[seed % FOLDS])
@@ -153,6 +154,23 @@ def _inside(trainer: Judge, released: Attributed, hidden: str, seeds: tuple[int,
         truth.append(held_out.attributes[hidden])
     different = sum(len(folds[at]) for at in {seed % FOLDS for seed in seeds})
     return score_attribute(predicted, truth, released.attributes[hidden], released.classes[hidden], images=different)
+
+
+def _folds(pairs: Pairs) -> tuple[Tensor, ...]:
+    """The released images in sixths, by number; all images of a person in one, so that no judge is asked about a person
+    whose attribute it has learnt."""
+    generator = torch.Generator().manual_seed(0)
+    if pairs.people is None:
+        return torch.randperm(len(pairs.released), generator=generator).tensor_split(FOLDS)
+    who = torch.unique(pairs.people, return_inverse=True)[1]
+    counts = who.bincount()
+    order = torch.randperm(len(counts), generator=generator)
+    order = order[counts[order].argsort(descending=True, stable=True)]  # small ones even out what large ones leave
+    fold_of, held = torch.empty_like(counts), torch.zeros(FOLDS, dtype=torch.int64)
+    for person in order.tolist():
+        fold_of[person] = held.argmin()
+        held[fold_of[person]] += counts[person]
+    return tuple((fold_of[who] == fold).nonzero()[:, 0] for fold in range(FOLDS))
 
 
 def _told(pairs: Pairs, hidden: str) -> AttributeScore | None:
@@ -188,6 +206,14 @@ def _refuse_unjudgeable(pairs: Pairs, hidden: str, parts: str) -> None:
             f"Expected at least {LEAST_RELEASED} released images of {parts} to judge, got {len(pairs.released)}.",
             fix="judge more parts, or hide the attribute of more images",
         )
+    if pairs.people is not None:
+        sizes = [len(fold) for fold in _folds(pairs)]
+        if not min(sizes) or len(pairs.released) - max(sizes) < LEAST_IMAGES:
+            raise DataError(
+                f"Expected released images of at least {FOLDS} people and {LEAST_IMAGES} images beside those of any "
+                f"one, got {len(pairs.released)} images of {len(set(pairs.people.tolist()))} people.",
+                fix="judge more parts, or hide the attribute of more people",
+            )
     for images, which in ((pairs.released, "released"), (pairs.test, "test")):
         if len(torch.unique(images.attributes[hidden])) < 2:
             raise DataError(

@@ -6,6 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
+import torch
+from torch import Tensor
+
 from sfumato import data
 from sfumato.contracts import Reading
 from sfumato.errors import DataError, UsageError
@@ -43,6 +46,10 @@ def measure_leak(
     images are, they are read as large as the released ones.
     """
     trainer = find_judge(judge)
+    if reading is not None and (reading.label is not None or reading.classes is not None):
+        raise UsageError(
+            "Expected neither --label nor --classes: which attributes are read is as in `hide`.", fix="leave them out"
+        )
     if not 1 <= seeds <= MOST_SEEDS:
         raise UsageError(f"Expected 1 to {MOST_SEEDS} seeds, got {seeds}.", fix="give a number in this range")
     if front not in ("no", "test"):
@@ -57,7 +64,7 @@ def measure_leak(
     reading = _as_released(reading or Reading(), release.images)
     images = data.load_attributed(real, provenance.names, reading, person=provenance.person)
     provenance.check(images)
-    pairs = pairs_of(release.images, images, provenance, chosen)
+    pairs = pairs_of(release.images, images, provenance, chosen, values=release.facts.values)
     if front == "test":
         pairs = from_the_front(pairs)
     found = leak_of(pairs, asked, trainer, judge=judge, seeds=tuple(range(seeds)), parts="+".join(chosen), front=front)
@@ -70,8 +77,18 @@ def measure_leak(
     return found
 
 
-def pairs_of(released: Attributed, images: Attributed, provenance: Provenance, parts: tuple[str, ...]) -> Pairs:
-    """The released images of these parts beside their sources, and the real images of the part test."""
+def pairs_of(
+    released: Attributed,
+    images: Attributed,
+    provenance: Provenance,
+    parts: tuple[str, ...],
+    *,
+    values: tuple[str, ...] = (),
+) -> Pairs:
+    """The released images of these parts beside their sources, and the real images of the part test.
+
+    `values` are those of the hidden attribute that the release states: what the head tells is in their order.
+    """
     expected = (len(provenance.sources), *images.pixels.shape[1:])
     if released.pixels.shape != expected:
         raise DataError(
@@ -92,13 +109,37 @@ def pairs_of(released: Attributed, images: Attributed, provenance: Provenance, p
             "Expected real images of the part test, which are not released, got none: `hide` held none back.",
             fix="hide the attribute again with a part for tests",
         )
-    chosen = provenance.released(parts)
+    chosen = provenance.released(parts).nonzero()[:, 0]
+    chosen = chosen[provenance.sources[chosen].argsort()]  # as read, so that judges do not depend on the random order
+    people = None if provenance.person is None else sources.attributes[provenance.person][chosen]
+    head, learnt = _head(provenance, parts, chosen, values, images.classes[provenance.attribute])
+    # Judges learn every attribute that images have: who is on them, and what is not released, is none to learn.
+    names = [name for name in images.attributes if name in (provenance.attribute, *released.attributes)]
+    real, test = (_with_attributes(some, names) for some in (sources.rows(chosen), images.rows(tests)))
+    return Pairs(real.with_pixels(released.pixels[chosen]), real, test, head, learnt, people)
+
+
+def _head(
+    provenance: Provenance, parts: tuple[str, ...], chosen: Tensor, values: tuple[str, ...], classes: tuple[str, ...]
+) -> tuple[Tensor | None, Tensor]:
+    """The class that the method's head tells of each released image of these parts, and those that it learnt from."""
+    told, counts = provenance.told, provenance.head_learnt
     # What the head says of images that trained it shows how well it remembers them, not what is left of the attribute.
-    told = None if provenance.told is None or "tr" in parts else provenance.told[chosen].argmax(1)
-    learnt = images.attributes[provenance.attribute][provenance.parts == PARTS.index("tr")]
-    return Pairs(
-        sources.with_pixels(released.pixels).rows(chosen), sources.rows(chosen), images.rows(tests), told, learnt
-    )
+    if told is None or counts is None or (provenance.tr_trained and "tr" in parts):
+        return None, torch.zeros(0, dtype=torch.int64)
+    if told.shape != (len(provenance.sources), len(values)) or len(counts) != len(classes) or set(values) - {*classes}:
+        raise DataError(
+            "Expected a head that tells the values of the hidden attribute that the release states, got another.",
+            fix="keep release and lab as `hide` wrote them",
+        )
+    places = torch.tensor([classes.index(name) for name in values])  # no image need be there of a class of a fixed list
+    head = places[told[chosen].argmax(1)]
+    return head, torch.arange(len(classes)).repeat_interleave(counts)
+
+
+def _with_attributes(images: Attributed, names: list[str]) -> Attributed:
+    """The images with these attributes alone."""
+    return Attributed(images.pixels, {k: images.attributes[k] for k in names}, {k: images.classes[k] for k in names})
 
 
 def _as_released(reading: Reading, released: Attributed) -> Reading:

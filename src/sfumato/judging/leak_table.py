@@ -119,9 +119,10 @@ def recognised(leak: Document) -> tuple[str, ...]:
 
 
 def _match(match: Document, how: str) -> str:
+    found = "shows the same person" if match.get("by_person") else "is the one that it was made from"  # older: without
     return (
         f"For {_with_error(match, 'share')} % of the released images, {how}, the nearest of {match['images']} "
-        f"real ones is the one that it was made from (chance {_percent(match['chance'], digits=2)} %)."
+        f"real ones {found} (chance {_percent(match['chance'], digits=2)} %)."
     )
 
 

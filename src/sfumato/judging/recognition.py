@@ -9,21 +9,22 @@ from torch import Tensor
 
 from sfumato.errors import EnvironmentProblem, NotApplicable
 from sfumato.statistics.faces import face_codes, front_faces
-from sfumato.statistics.re_identification import Matched, matched, small_grey
+from sfumato.statistics.re_identification import matched, small_grey
 
 MOST_FACES = 500  # pairs whose codes are compared: a code takes a tenth of a second
-FIRST = 8  # real images in which there has to be a face, before the codes of all are made
+FIRST = 64  # real images in which there has to be a face, before the codes of all are made
 
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """How often the real image nearest to a released one is its own source."""
+    """How often the real image nearest to a released one is its own source, or of the same person."""
 
     share: float
     error: float
-    median_rank: float  # of the source among the real images; 1 is the nearest
+    median_rank: float  # of the source, or of the nearest image of the same person; 1 is the nearest
     images: int  # real ones to choose from
     chance: float
+    by_person: bool  # any image of the same person counts; else the source alone, as who is on the images is not known
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,21 +36,21 @@ class Recognition:
     why_not_by_faces: str
 
 
-def recognition(released: Tensor, sources: Tensor) -> Recognition:
-    """Released images and their sources, image by image: uint8 (n, c, h, w) each."""
-    by_pixels = _match(matched(small_grey(released), small_grey(sources), torch.arange(len(sources))))
+def recognition(released: Tensor, sources: Tensor, people: Tensor | None = None) -> Recognition:
+    """Released images and their sources, image by image: uint8 (n, c, h, w) each; `people`: who is on them, (n,)."""
+    by_pixels = _match(small_grey(released), small_grey(sources), people)
     try:
-        return Recognition(by_pixels, _by_faces(released, sources), "")
+        return Recognition(by_pixels, _by_faces(released, sources, people), "")
     except (NotApplicable, EnvironmentProblem) as reason:
         return Recognition(by_pixels, None, reason.what)
 
 
-def _by_faces(released: Tensor, sources: Tensor) -> Match:
+def _by_faces(released: Tensor, sources: Tensor, people: Tensor | None) -> Match:
     front_faces(sources[:FIRST], both="or")
     some = torch.randperm(len(sources), generator=torch.Generator().manual_seed(0))[:MOST_FACES]
     codes, real = (face_codes(pixels[some]).codes for pixels in (released, sources))
-    return _match(matched(codes, real, torch.arange(len(some))))
+    return _match(codes, real, None if people is None else people[some])
 
 
-def _match(found: Matched) -> Match:
-    return Match(found.first, found.standard_error, found.median_rank, found.real, 1 / found.real)
+def _match(released: Tensor, real: Tensor, people: Tensor | None) -> Match:
+    return Match(*matched(released, real, torch.arange(len(real)), people), by_person=people is not None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +14,7 @@ from sfumato.lab.folder import Lab
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from sfumato.values import Attributed
+    from sfumato.values import Attributed, Images
 
 PARTS = ("tr", "v", "g", "test")  # trains the hider, stops it, is only re-generated, tests what is released
 FACTS, TENSORS = "provenance.json", "provenance.safetensors"
@@ -31,6 +31,8 @@ class Provenance:
     sources: Tensor  # int64 (m,): of each released image, the number of the record that it was made of
     told: Tensor | None  # float32 (m, k): what the method's own trained head says of the attribute; None: it has none
     fingerprint: str  # of the records that were read
+    head_learnt: Tensor | None = None  # int64 (c,): images of each class that trained the hider; None: not known
+    tr_trained: bool = True  # the records of the part tr did, or may have; else other data sets alone
 
     def released(self, parts: tuple[str, ...]) -> Tensor:
         """Which released images were made of records of these parts: bool (m,)."""
@@ -39,18 +41,34 @@ class Provenance:
         wanted = torch.tensor([PARTS.index(part) for part in parts])
         return torch.isin(self.parts[self.sources], wanted)
 
+    def with_head(
+        self, told: Tensor | None, trained: Images, classes: tuple[str, ...], *, tr_trained: bool
+    ) -> Provenance:
+        """What the method's head tells, and the images that it was `trained` on, counted by the classes of this data.
+
+        Their classes may be fewer: those of which there is an image.
+        """
+        import torch
+
+        places = torch.tensor([classes.index(name) for name in trained.classes])
+        counts = places[trained.labels].bincount(minlength=len(classes))
+        return replace(self, told=told, head_learnt=counts, tr_trained=tr_trained)
+
     def write(self, lab: Lab) -> None:
         from safetensors.torch import save
 
         tensors = {"parts": self.parts, "sources": self.sources}
         if self.told is not None:
             tensors["told"] = self.told.contiguous()
+        if self.head_learnt is not None:
+            tensors["head_learnt"] = self.head_learnt
         lab.write(TENSORS, save(tensors))
         facts = {
             "attribute": self.attribute,
             "names": self.names,
             "person": self.person,
             "fingerprint": self.fingerprint,
+            "tr_trained": self.tr_trained,
         }
         lab.write(FACTS, json.dumps(facts, indent=2) + "\n")
 
@@ -79,8 +97,10 @@ def read_provenance(lab: Path) -> Provenance:
             tensors["sources"],
             tensors.get("told"),
             facts["fingerprint"],
+            tensors.get("head_learnt"),  # a lab of an earlier version has none
+            facts.get("tr_trained", True),
         )
-    except (OSError, ValueError, KeyError, SafetensorError) as error:
+    except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
         raise DataError(
             "Expected the lab folder that `hide` wrote beside the release, got none that can be read.",
             where=lab,

@@ -114,7 +114,9 @@ def hide_attribute(job: HidingJob, out: Path | str, *, other_labs: Sequence[Path
         came = replace(came, sources=came.sources[order])
         sources = came.sources
         pixels = _rewritten(rewriter, read.some(sources), lab, seeds)
-        replace(came, told=None if rewriter.tells is None else rewriter.tells(pixels)).write(lab)
+        told = None if rewriter.tells is None else rewriter.tells(pixels)
+        own = any(one.images.pixels.equal(read.images.pixels) for one in learnt_from)
+        came.with_head(told, train, read.images.classes[job.attribute], tr_trained=own).write(lab)
         labels = {name: read.images.attributes[name][sources] for name in plan.keep}
         return write_hidden(out, Attributed(pixels, labels, facts.labels), facts)
 

@@ -30,7 +30,7 @@ class AttributeScore:
     predicted: dict[str, float]  # share of the predictions that each class gets
     majority: float  # share of the test images that are of the training images' most frequent class
     test_majority: float  # share of the test images' own most frequent class
-    chance: float
+    chance: float  # 1 / the number of classes that the test images have
     images: int  # different ones that were tested
     constant: tuple[str | None, ...]  # for each seed, the class that it answers whatever it sees; None: it does not
 
@@ -72,7 +72,7 @@ def score_attribute(
         predicted={n: float(share) for n, share in zip(classes, given, strict=True)},
         majority=float(true[usual]),
         test_majority=float(true.max()),
-        chance=1 / len(classes),
+        chance=1 / int((true > 0).sum()),
         images=images,
         constant=tuple(_constant(one, classes) for one in counts),
     )
@@ -96,10 +96,11 @@ def constant_prediction(score: AttributeScore) -> str | None:
 
 def collapsed_baseline(real: AttributeScore, released: AttributeScore) -> str | None:
     """What to say of a training on real images that failed, so that nothing can be compared with it; else None."""
-    if real.accuracy < real.majority:
+    if real.majority - real.accuracy > CERTAIN * real.error:
         return (
             f"the baseline collapsed: judges trained on real images reach {_percent(real.accuracy)}, below the "
-            f"majority rate {_percent(real.majority)}; do not compare with it, train it again"
+            f"majority rate {_percent(real.majority)} by more than {CERTAIN:g} standard "
+            "errors; do not compare with it, train it again"
         )
     behind = difference(released, real)
     if behind.value > CERTAIN * behind.error:
