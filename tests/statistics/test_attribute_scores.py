@@ -86,6 +86,11 @@ def test_a_head_that_knows_the_attribute_is_not_degenerate() -> None:
     assert constant_prediction(told) is None
 
 
+def test_a_head_that_is_below_the_majority_rate_by_chance_is_not_degenerate() -> None:
+    few = torch.tensor([0, 0, 0, 1, 1, 2])
+    assert degenerate_head(scored(torch.tensor([1, 1, 0, 1, 0, 0]), truth=few)) is None
+
+
 def test_answering_one_class_is_right_where_it_is_as_common_as_that() -> None:
     common = torch.arange(2).repeat_interleave(torch.tensor([91, 9]))
     assert constant_prediction(scored(torch.zeros_like(common), truth=common)) is None

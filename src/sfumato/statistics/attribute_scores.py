@@ -114,7 +114,7 @@ def collapsed_baseline(real: AttributeScore, released: AttributeScore) -> str | 
 
 def degenerate_head(told: AttributeScore) -> str | None:
     """What to say of a head of the method's own that is worse than answering the most frequent class; else None."""
-    if told.accuracy >= told.majority:
+    if told.majority - told.accuracy <= CERTAIN * told.error:
         return None
     return (
         f"the method's own head reaches {_percent(told.accuracy)}: below the majority rate "
