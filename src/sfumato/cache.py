@@ -1,4 +1,7 @@
-"""The user's cache folder: downloads, and trainings on images that anyone may see, so that a killed one goes on."""
+"""The user's cache folder: downloads, and trainings on `--public` images alone, so that a killed one goes on.
+
+It lies outside lab and ledger and outlives both, so nothing in it may depend on an answer, noisy or not.
+"""
 
 from __future__ import annotations
 

@@ -8,7 +8,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from sfumato.cache import cache_folder
 from sfumato.methods.dp_feta import DPFETA
 from sfumato.privacy import Budget, Ledger, PrivateImages, epsilon_pld
 from sfumato.synthesis import central_images
@@ -55,17 +54,6 @@ def test_classes_of_one_record_make_no_division_by_zero() -> None:
 
 def test_it_has_randomness_of_its_own() -> None:
     expect_randomness_of_its_own(replace(SMALL, sampling=1.0), halves(60))
-
-
-def test_without_noise_nothing_goes_into_the_cache() -> None:
-    def kept() -> int:
-        return len(list((cache_folder() / "trainings").glob("*")))
-
-    before = kept()
-    fitted(replace(SMALL, seed=72), halves(60), math.inf, count=3)
-    assert kept() == before
-    fitted(replace(SMALL, seed=72), halves(60), 1.0, count=3)
-    assert kept() == before + 1
 
 
 def test_fine_waves_are_not_taken_to_be_as_weak_as_in_central_images() -> None:

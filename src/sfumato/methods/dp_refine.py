@@ -85,7 +85,7 @@ class DPRefine(PretrainedDiffusion, Synthesizer):
         *mixtures, gradients = private.ledger.calibrate(*self.plan(spec))
         sampler = self._mixtures.fit(private, mixtures, choose_code(private, mixtures))
         network = self.untrained(spec)
-        self.pretrain(network, self._painted(sampler, spec), spec, keep=bool(gradients.noise_multiplier))
+        self.pretrain(network, self._painted(sampler, spec), spec)
         self.train_privately(private, gradients, network, what="dp-refine")
         return self.sampled_by(network, spec, Painted(painter(sampler, details=self.details), self.level))
 

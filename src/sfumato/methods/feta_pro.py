@@ -142,7 +142,7 @@ class FETAPro(CentralDiffusion, Synthesizer):
         images = self._generated(private, embedding)
         second = replace(self, steps=self.generated_steps)
         # the second training goes on with the network of the first, and so with the deviations that it was trained with
-        second.pretrain(network, images, spec, keep=bool(embedding.noise_multiplier), deviations="kept")
+        second.pretrain(network, images, spec, deviations="kept")
         self.train_privately(private, gradients, network, what="feta-pro")
         return self.sampled_by(network, spec)
 

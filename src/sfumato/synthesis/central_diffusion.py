@@ -90,8 +90,7 @@ class CentralDiffusion(PretrainedDiffusion):
         """
         images = self._central_question.ask(private.open(mechanism))
         versions = varied(images, self.varied, strength=self.variation, seed=self.seed)
-        keep = bool(mechanism.noise_multiplier)
-        self.pretrain(network, versions, private.spec, keep=keep, deviations="no smaller")
+        self.pretrain(network, versions, private.spec, deviations="no smaller")
 
     def seconds(self, spec: Spec) -> float:
         asking = self.central_rounds * self.central_sampling * spec.count

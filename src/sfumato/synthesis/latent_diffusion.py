@@ -10,9 +10,9 @@ from sfumato.errors import expect_one_of, expect_within
 from sfumato.networks.autoencoder import Autoencoder
 from sfumato.networks.latents import Latents
 from sfumato.networks.unet_blocks import GROUPS
-from sfumato.synthesis.pretraining import in_cache
+from sfumato.synthesis.pretraining import pretrain_autoencoder
 from sfumato.synthesis.public_start import PublicStart
-from sfumato.training.autoencoder import AutoencoderTraining, train_autoencoder
+from sfumato.training.autoencoder import AutoencoderTraining
 from sfumato.values import Images, Spec
 
 LATENTS = ("autoencoder", "blocks")
@@ -69,5 +69,5 @@ class LatentDiffusion(PublicStart):
         code = self.code or spec.channels * 4 ** (halvings - 1)
         network = Autoencoder(spec.shape, code=code, halvings=halvings, width=width, seed=self.seed)
         settings = AutoencoderTraining(self.steps, self.batch, self.plain_rate, self.seed)
-        train_autoencoder(network, public, settings, checkpoints=in_cache())
+        pretrain_autoencoder(network, public, settings)
         return network
