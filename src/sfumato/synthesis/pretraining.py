@@ -79,8 +79,7 @@ def pretrain(
     draw = torch.Generator().manual_seed(settings.seed)
     saved = SavedState({"network": network, "average": average}, {"optimizer": optimizer}, draw)
     name = training_name(f"{grid.identity} {settings}", images, network)
-    kept = checkpoints.restore(name) if checkpoints else None
-    done = saved.restore(kept) if kept else 0
+    done = saved.resume(checkpoints, name)
     known = (images.labels >= 0) & (images.labels < network.classes)
     labels = torch.where(known, images.labels, network.no_label)
     what = "training the diffusion model without noise"
