@@ -125,7 +125,7 @@ class FETAPro(CentralDiffusion, Synthesizer):
 
     def plan(self, spec: Spec) -> Sequence[GaussianSum]:
         embedding = GaussianSum(share=self.embedding_share, purpose=PURPOSE)
-        return [self.central(), embedding, self.gradients(share=self._gradients_share)]
+        return [self.central(spec), embedding, self.gradients(share=self._gradients_share)]
 
     def seconds(self, spec: Spec) -> float:
         features = spec.pixels * self.frequencies  # multiplications for the features of one image
