@@ -43,7 +43,7 @@ class DPRefine(PretrainedDiffusion, Synthesizer):
     components: int = 12  # of the mixture of each class
     component_rounds: int = 4  # of Lloyd's algorithm
     painted: int = 12_000  # images to learn from without noise
-    # Of the noise from which painted images are made anew, down to `lowest` or, if that is less, to a tenth of the level;
+    # Of the noise from which painted images are made anew, down to `lowest` or, if that is less, to a tenth of it;
     # 0: they stay as they are.
     level: float = 1.0
     details: int = 0  # how often procedural detail is painted onto an image that is made anew
