@@ -81,9 +81,18 @@ REFLECTION = {
     "setattr",
     "vars",
 }
-# Calls that read a file. What methods and learners know of the data was asked in this run: an answer from a file of
-# an earlier run would have been paid for by nobody, or once and used often.
+# What methods and learners know of the data was asked in this run: an answer from a file of an earlier run would have
+# been paid for by nobody, or once and used often. So they name nothing that reads, or that keeps and brings back; and
+# what synthesis does for them reads nothing, either.
 ASKING = {"methods", "learners"}
+READS_NOTHING = ASKING | {"synthesis"}
+# of synthesis: trainings on public images, the folder of a public pipeline, and whether there is one
+MAY_READ = {"pretraining.py", "stable_diffusion.py", "candidates.py"}
+KEEPERS = {"CachedTrainings", "DataSource", "from_file", "in_cache", "_in_cache"}
+KEEPING = {"keep", "restore"}  # methods that keep a state and bring one back; on anything but self
+# What says that images are public, so that a training on them is kept; said by the base classes for `--public` alone.
+VOUCHING = {"images_are_public", "pretrain_autoencoder"}
+# calls that read a file
 READING = {
     "fromfile",
     "genfromtxt",
@@ -134,8 +143,7 @@ def in_outer_room(tree: ast.AST) -> Iterator[tuple[int, str]]:
 
 
 def _imports(node: ast.Import | ast.ImportFrom) -> Iterator[tuple[int, str]]:
-    modules = [alias.name for alias in node.names] if isinstance(node, ast.Import) else [node.module or ""]
-    for module in modules:
+    for module in _modules(node):
         if module.split(".")[0] in SNOOPING:
             yield node.lineno, f"imports {module}, which can look around the ledger"
         named = {alias.name for alias in node.names} if isinstance(node, ast.ImportFrom) else set()
@@ -156,11 +164,39 @@ def _of_ours(module: str, named: set[str]) -> set[str]:
     return {rest.split(".")[0]} if rest else named
 
 
-def in_asking_room(tree: ast.AST) -> Iterator[tuple[int, str]]:
+def reading(tree: ast.AST) -> Iterator[tuple[int, str]]:
     """What is known of the data is what was asked in this run."""
+    must = "what is known of the data must be asked"
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and (called := _called(node)) in READING:
-            yield node.lineno, f"calls {called}, which reads a file; what is known of the data must be asked"
+            yield node.lineno, f"calls {called}, which reads a file; {must}"
+        if isinstance(node, ast.Import | ast.ImportFrom) and any(m.split(".")[0] == "pathlib" for m in _modules(node)):
+            yield node.lineno, f"imports pathlib, which reads files; {must}"
+        for name in _names(node) & KEEPERS:
+            yield getattr(node, "lineno", 0), f"names {name}, which brings back what is kept; {must}"
+
+
+def in_asking_room(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """A method keeps no state of its own that a later run could take up."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and node.attr in KEEPING and dotted(node.value) != "self":
+            yield node.lineno, f"uses {node.attr} of another object; what is known of the data must be asked"
+        said = {node.arg} if isinstance(node, ast.keyword) else _names(node)
+        for name in said & VOUCHING:
+            yield getattr(node, "lineno", 0), f"says {name}; a base class says what came through --public"
+
+
+def _modules(node: ast.Import | ast.ImportFrom) -> list[str]:
+    return [alias.name for alias in node.names] if isinstance(node, ast.Import) else [node.module or ""]
+
+
+def _names(node: ast.AST) -> set[str]:
+    """The names that a node itself writes."""
+    if isinstance(node, ast.Import | ast.ImportFrom):
+        return {alias.name for alias in node.names}
+    if isinstance(node, ast.Attribute):
+        return {node.attr}
+    return {node.id} if isinstance(node, ast.Name) else set()
 
 
 def _called(call: ast.Call) -> str:
@@ -218,6 +254,8 @@ def problems(path: Path, *, room: str) -> list[str]:
     found = list(anywhere(tree, room=room, name=path.name))
     if room not in TRUSTED:
         found += in_outer_room(tree)
+    if room in READS_NOTHING and not (room == "synthesis" and path.name in MAY_READ):
+        found += reading(tree)
     if room in ASKING:
         found += in_asking_room(tree)
     if room != "privacy":

@@ -1,10 +1,12 @@
 """One thread for each test process: the tensors here are small, and two workers share two cores."""
 
+import itertools
 import os
 import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import hypothesis
@@ -18,11 +20,23 @@ import torch
 pytest_plugins = ("timing",)
 
 torch.set_num_threads(1)
+# What tests train on public images is not kept in the user's own cache; each test has a folder of its own, which it
+# makes if it keeps anything. Fixtures of a module or a session share the one that they are in.
 _CACHE = tempfile.TemporaryDirectory(prefix="sfumato-cache-", ignore_cleanup_errors=True)
-os.environ["SFUMATO_CACHE"] = _CACHE.name  # what tests train on public images is not kept in the user's own cache
+os.environ["SFUMATO_CACHE"] = _CACHE.name
+_NUMBERS = itertools.count()
 # the same examples in every run: a test that passes once passes always
 hypothesis.settings.register_profile("repeatable", derandomize=True, deadline=None)
 hypothesis.settings.load_profile("repeatable")
+
+
+@pytest.fixture(autouse=True)
+def own_cache() -> Iterator[None]:
+    """What one test keeps, no other one finds."""
+    shared = os.environ["SFUMATO_CACHE"]
+    os.environ["SFUMATO_CACHE"] = str(Path(_CACHE.name) / f"test{next(_NUMBERS)}")
+    yield
+    os.environ["SFUMATO_CACHE"] = shared
 
 
 @contextmanager

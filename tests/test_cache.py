@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -62,3 +63,30 @@ def test_a_folder_that_cannot_be_written_stops_nothing(monkeypatch: pytest.Monke
     CachedTrainings().keep("a", {"x": torch.ones(2)})
     assert CachedTrainings().restore("a") is None
     assert cache_folder() == tmp_path / "file"
+
+
+def test_what_killed_programs_left_is_removed_after_a_day(folder: Path) -> None:
+    CachedTrainings().keep("a", {"x": torch.ones(2)})
+    old, young = folder / ".b.safetensors.tmp-1-1", folder / ".c.safetensors.tmp-2-2"
+    for file, age in ((old, 25 * 3600), (young, 23 * 3600)):
+        file.touch()
+        os.utime(file, (time.time() - age,) * 2)
+    CachedTrainings().keep("a", {"x": torch.ones(2)})
+    assert {file.name for file in folder.iterdir()} == {"a.safetensors", young.name}
+
+
+@pytest.mark.parametrize("mode", [0o020, 0o002])
+@pytest.mark.parametrize("what", ["file", "folder"])
+def test_what_others_can_write_to_counts_as_none(folder: Path, what: str, mode: int) -> None:
+    CachedTrainings().keep("a", {"x": torch.ones(2)})
+    path = folder if what == "folder" else folder / "a.safetensors"
+    path.chmod(path.stat().st_mode | mode)
+    assert CachedTrainings().restore("a") is None
+    CachedTrainings().keep("a", {"x": torch.ones(2)})  # which makes both the owner's alone again
+    assert CachedTrainings().restore("a") is not None
+
+
+def test_what_others_own_counts_as_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    CachedTrainings().keep("a", {"x": torch.ones(2)})
+    monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
+    assert CachedTrainings().restore("a") is None

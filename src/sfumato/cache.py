@@ -1,8 +1,13 @@
-"""The user's cache folder: downloads, and trainings on images that anyone may see, so that a killed one goes on."""
+"""The user's cache folder: downloads, and trainings on `--public` images alone, so that a killed one goes on.
+
+It lies outside lab and ledger and outlives both, so nothing in it may depend on an answer, noisy or not.
+"""
 
 from __future__ import annotations
 
 import os
+import stat
+import time
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +20,7 @@ if TYPE_CHECKING:
 
 TRAININGS = "trainings"
 MOST = 16  # trainings that are kept, the newest
+ABANDONED = 24 * 3600.0  # seconds after which an unfinished file is that of a killed program
 
 
 def cache_folder() -> Path:
@@ -28,7 +34,10 @@ def cache_folder() -> Path:
 
 @dataclass(frozen=True, slots=True)
 class CachedTrainings:
-    """Checkpoints by name, for their owner alone (`values.Checkpoints`). A cache that fails is no reason to stop."""
+    """Checkpoints by name, for their owner alone (`values.Checkpoints`). A cache that fails is no reason to stop.
+
+    What others own or can write to counts as nothing: weights that they choose would go into a release.
+    """
 
     def restore(self, name: str) -> dict[str, Tensor] | None:
         from safetensors import SafetensorError
@@ -36,7 +45,10 @@ class CachedTrainings:
 
         with suppress(OSError, SafetensorError):  # there is none, or it is damaged
             path = self._path(name)
-            state = load(path.read_bytes())
+            with path.open("rb") as file:  # the file that is looked at is the one that is read
+                if not (_own(path.parent.stat()) and _own(os.fstat(file.fileno()))):
+                    return None
+                state = load(file.read())
             path.touch()  # what is used stays longest
             return state
         return None
@@ -51,6 +63,10 @@ class CachedTrainings:
             with written_whole(path) as unfinished:
                 unfinished.touch(mode=0o600)
                 unfinished.write_bytes(save({key: part.contiguous() for key, part in state.items()}))
+            for file in path.parent.glob(".*.tmp-*"):
+                with suppress(FileNotFoundError):  # another process is quicker
+                    if file.stat().st_mtime < time.time() - ABANDONED:
+                        file.unlink()
             by_age = sorted(path.parent.glob("*.safetensors"), key=lambda file: file.stat().st_mtime)
             for file in by_age[:-MOST]:
                 file.unlink()
@@ -58,3 +74,8 @@ class CachedTrainings:
     @staticmethod
     def _path(name: str) -> Path:
         return cache_folder() / TRAININGS / f"{name}.safetensors"
+
+
+def _own(found: os.stat_result) -> bool:
+    """Whether it is the user's own and nobody else can write to it."""
+    return found.st_uid == os.geteuid() and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)

@@ -1,10 +1,12 @@
-"""What is found by its file: the modules of a package of ours, what they register, and packages that are optional."""
+"""What is found by its file: the modules of a package of ours, what they register, packages that are optional, and of
+which release a package is."""
 
 from __future__ import annotations
 
 import importlib
 import importlib.util
 import pkgutil
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +29,11 @@ def registered(package: str, attribute: str) -> dict[str, Any]:
     for name in modules(package):
         found |= getattr(importlib.import_module(f"sfumato.{package}.{name}"), attribute, {})
     return found
+
+
+def release_of(package: str) -> str:
+    """The number of the release of a package that is installed."""
+    return version(package)
 
 
 def installed(extra: str, *packages: str) -> list[Path]:

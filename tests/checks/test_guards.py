@@ -76,6 +76,51 @@ def test_a_new_package_may_only_query(copy: Path, text: str, complaint: str) -> 
     assert any(complaint in line for line in found), found
 
 
+KEPT_ELSEWHERE = [
+    ("from sfumato.synthesis.pretraining import in_cache\n", "names in_cache"),
+    ("from sfumato.synthesis import pretraining\n\nkept = pretraining._in_cache()\n", "names _in_cache"),
+    ("from sfumato.cache import CachedTrainings\n", "names CachedTrainings"),
+    ("from sfumato import cache\n\nkept = cache.CachedTrainings()\n", "names CachedTrainings"),
+    ("import torch\n\nkept = torch.Tensor.from_file('x')\n", "names from_file"),
+    ("from sfumato.contracts import DataSource\n", "names DataSource"),
+    ("from pathlib import Path\n", "imports pathlib"),
+    ("import pathlib\n", "imports pathlib"),
+    ("import numpy as np\n\nkept = np.load('x')\n", "calls load"),
+]
+
+
+@pytest.mark.parametrize("room", ["methods", "learners", "synthesis"])
+@pytest.mark.parametrize(("text", "complaint"), KEPT_ELSEWHERE)
+def test_who_asks_reads_nothing_and_takes_up_nothing_that_was_kept(
+    tmp_path: Path, room: str, text: str, complaint: str
+) -> None:
+    path = tmp_path / "written.py"
+    path.write_text(f'"""Something new."""\n\n{text}')
+    found = check("boundary").problems(path, room=room)
+    assert any(complaint in line for line in found), found
+
+
+@pytest.mark.parametrize("name", ["pretraining.py", "stable_diffusion.py", "candidates.py"])
+def test_three_modules_of_synthesis_read_what_is_public(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_text('"""Something public."""\n\nfrom pathlib import Path\n\nPath("x").read_bytes()\n')
+    assert check("boundary").problems(tmp_path / name, room="synthesis") == []
+    assert check("boundary").problems(tmp_path / name, room="methods")
+
+
+def test_a_method_cannot_say_that_its_images_are_public(tmp_path: Path) -> None:
+    path = tmp_path / "written.py"
+    path.write_text('"""New."""\n\n\ndef fit(self, images):\n    self.pretrain(images, images_are_public=True)\n')
+    assert any("says images_are_public" in line for line in check("boundary").problems(path, room="methods"))
+
+
+@pytest.mark.parametrize("what", ["keep('a', state)", "restore('a')"])
+def test_a_method_keeps_nothing_and_brings_nothing_back(tmp_path: Path, what: str) -> None:
+    path = tmp_path / "written.py"
+    for owner, refused in (("self", False), ("kept", True), ("self.kept", True), ("made()", True)):
+        path.write_text(f'"""Something new."""\n\n\ndef fit(self, made, kept, state):\n    return {owner}.{what}\n')
+        assert bool(check("boundary").problems(path, room="methods")) == refused, owner
+
+
 def test_a_new_module_of_the_core_is_guarded(copy: Path) -> None:
     path = add(copy, "privacy/shortcut.py", '"""A way around."""\n\nimport torch\n\nnoise = torch.randn(3)\n')
     add(copy, "judging/uses.py", '"""Uses it."""\n\nfrom sfumato.privacy.shortcut import noise\n')

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from sfumato.cache import cache_folder
+from sfumato.errors import UsageError
 from sfumato.methods.dp_feta import DPFETA
 from sfumato.privacy import Budget, Ledger, PrivateImages, epsilon_pld
 from sfumato.synthesis import central_images
@@ -55,17 +55,6 @@ def test_classes_of_one_record_make_no_division_by_zero() -> None:
 
 def test_it_has_randomness_of_its_own() -> None:
     expect_randomness_of_its_own(replace(SMALL, sampling=1.0), halves(60))
-
-
-def test_without_noise_nothing_goes_into_the_cache() -> None:
-    def kept() -> int:
-        return len(list((cache_folder() / "trainings").glob("*")))
-
-    before = kept()
-    fitted(replace(SMALL, seed=72), halves(60), math.inf, count=3)
-    assert kept() == before
-    fitted(replace(SMALL, seed=72), halves(60), 1.0, count=3)
-    assert kept() == before + 1
 
 
 def test_fine_waves_are_not_taken_to_be_as_weak_as_in_central_images() -> None:
@@ -116,3 +105,20 @@ def test_more_of_the_budget_goes_to_central_images_where_classes_are_small() -> 
 def test_small_versions_are_at_most_half_as_wide() -> None:
     sides = {side: central_images._SmallCode(Spec(10, 1, side, side, ("a",))).small[0] for side in (8, 28, 32, 64, 128)}
     assert sides == {8: 8, 28: 14, 32: 16, 64: 16, 128: 16}
+
+
+def test_central_images_that_nobody_would_look_at_are_refused_before_anything_is_asked() -> None:
+    ledger = Ledger(Budget(1.0, 1e-4))
+    private = PrivateImages.seal(halves(60), ledger)
+    enough = replace(SMALL, varied=9)  # three classes, and their halves in the second round
+    assert len(enough.plan(private.spec)) == 2
+    with pytest.raises(UsageError, match="9 central images"):
+        replace(SMALL, varied=8).fit(private, None)
+    assert not ledger.charges
+    private.close()
+
+
+def test_by_default_there_are_versions_of_all_central_images() -> None:
+    for classes, count in ((2, 50), (10, 1_000), (1_000, 2_000), (1_000, 10**6)):
+        spec = Spec(count, 1, 8, 8, tuple(str(number) for number in range(classes)))
+        assert DPFETA.for_task(spec, Budget(1.0, 1e-6)).plan(spec)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 
-from sfumato.cache import cache_folder
 from sfumato.methods.dp_refine import DPRefine
 from sfumato.values import Images, Spec
 
@@ -58,17 +56,6 @@ def test_at_level_zero_they_are_what_was_painted() -> None:
 
 def test_it_has_randomness_of_its_own() -> None:
     expect_randomness_of_its_own(SMALL, halves(60))
-
-
-def test_without_noise_nothing_goes_into_the_cache() -> None:
-    def kept() -> int:
-        return len(list((cache_folder() / "trainings").glob("*")))
-
-    before = kept()
-    fitted(replace(SMALL, seed=71), halves(60), math.inf, count=3)
-    assert kept() == before
-    fitted(replace(SMALL, seed=71), halves(60), 1.0, count=3)
-    assert kept() == before + 1
 
 
 @pytest.mark.parametrize("shape", [(1, 27, 29), (3, 32, 32)])

@@ -13,7 +13,7 @@ from sfumato.methods.dpdm import DPDM
 from sfumato.privacy import Budget
 from sfumato.values import Spec
 
-from toys import ToySource, expect_randomness_of_its_own, fitted, halves
+from toys import ToySource, expect_randomness_of_its_own, fitted, halves, toy
 
 SMALL = DPDM(width=8, rounds=4, sampling=0.3, multiplicity=2, sampler_steps=5)
 
@@ -32,6 +32,11 @@ def test_it_learns_the_classes_without_a_budget() -> None:
 
 def test_it_has_randomness_of_its_own() -> None:
     expect_randomness_of_its_own(SMALL, halves(60))
+
+
+def test_it_takes_images_of_one_place_and_one_copy_of_each_record() -> None:
+    """A batch of one image at one place has one value for each channel."""
+    assert fitted(replace(SMALL, multiplicity=1), toy(30), 1.0, count=1).pixels.shape == (1, 1, 4, 4)
 
 
 @pytest.mark.parametrize("shape", [(1, 27, 29), (3, 32, 32), (3, 64, 64)])

@@ -91,6 +91,16 @@ def test_levels_fall_from_the_start_to_zero() -> None:
     assert (levels.diff() < 0).all()
 
 
+def test_from_a_low_start_levels_go_down_to_a_tenth_of_it() -> None:
+    assert Sampling(steps=10).levels(0.05)[-2] == pytest.approx(0.005)
+
+
+def test_a_range_of_levels_that_could_not_be_kept_is_refused() -> None:
+    Sampling(highest=2, lowest=0.2)
+    with pytest.raises(UsageError, match="lowest"):
+        Sampling(highest=2, lowest=0.3)
+
+
 def test_an_unknown_kind_is_refused() -> None:
     with pytest.raises(UsageError, match="kind"):
         Sampling("euler")

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 
+from sfumato.cache import cache_folder
 from sfumato.networks.latent_grid import LatentGrid
 from sfumato.synthesis import pretraining
 from sfumato.synthesis.edm import ClassDenoiser, NoiseLevels
@@ -24,7 +25,9 @@ def trained(
     settings: Pretraining = FEW, images: Images = IMAGES, checkpoints: Checkpoints | None = None
 ) -> ClassDenoiser:
     network = ClassDenoiser(GRID.usual_deviations(), 3, width=8)
-    pretrain(network, images, GRID, settings, checkpoints=checkpoints)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pretraining, "_in_cache", lambda: checkpoints)
+        pretrain(network, images, GRID, settings, images_are_public=checkpoints is not None)
     return network
 
 
@@ -97,6 +100,9 @@ def test_the_rate_rises_and_falls() -> None:
     assert rates[-1] == pytest.approx(0.05 * 2e-3, rel=0.01)
 
 
-def test_images_that_came_without_noise_are_not_kept() -> None:
-    assert pretraining.in_cache(private=False) is None
-    assert pretraining.in_cache(private=True) is not None
+def test_nothing_is_kept_unless_images_are_said_to_be_public() -> None:
+    network = ClassDenoiser(GRID.usual_deviations(), 3, width=8)
+    pretrain(network, IMAGES, GRID, FEW)
+    assert not cache_folder().exists()
+    pretrain(network, IMAGES, GRID, FEW, images_are_public=True)
+    assert len(list((cache_folder() / "trainings").iterdir())) == 1

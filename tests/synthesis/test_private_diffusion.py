@@ -138,7 +138,13 @@ def test_the_published_settings_are_those_of_the_literature() -> None:
     assert PrivateDiffusion.as_published(Spec(55_000, 3, 64, 64, ("a",) * 2))["multiplicity"] == 4
 
 
-@pytest.mark.parametrize("wrong", [{"sampler": "euler"}, {"trains": "nothing"}, {"multiplicity": 0}, {"width": 0}])
+WRONG = (
+    *({"sampler": "euler"}, {"trains": "nothing"}, {"multiplicity": 0}, {"width": 0}),
+    *({"lowest": 0.5, "highest": 2.0}, {"guidance": 1.0, "unlabelled": 0.0}),
+)
+
+
+@pytest.mark.parametrize("wrong", WRONG)
 def test_wrong_settings_are_refused(wrong: dict[str, object]) -> None:
     with pytest.raises(UsageError):
         PrivateDiffusion(**wrong)
@@ -155,3 +161,17 @@ def test_the_fast_path_is_taken_for_colour_and_odd_sizes() -> None:
 def test_a_width_is_rounded_up_to_what_the_norms_take() -> None:
     widths = {width: replace(SMALL, width=width).untrained(SPEC).unet.stem.out_channels for width in (1, 8, 20)}
     assert widths == {1: 8, 8: 8, 20: 24}
+
+
+def test_at_one_place_a_group_of_the_norms_has_two_channels() -> None:
+    """A single value has no deviation, and the norm refuses it: after the budget is spent."""
+    one_place = replace(SPEC, height=4, width=4)
+    made = replace(SMALL, width=8).untrained(one_place)
+    assert made.unet.stem.out_channels == 16
+    latents = torch.randn(1, 16, 1, 1, generator=torch.Generator().manual_seed(0))
+    assert made(latents, torch.ones(1), torch.zeros(1).long()).isfinite().all()
+
+
+def test_rounds_of_large_and_small_data_are_a_share_of_it() -> None:
+    sampling = {count: PrivateDiffusion.for_rounds(replace(SPEC, count=count))["sampling"] for count in (10**6, 10**3)}
+    assert sampling == {10**6: 0.02, 10**3: 0.5}

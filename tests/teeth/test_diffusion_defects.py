@@ -154,7 +154,7 @@ class CentralImagesForNothing(Small):
     def fit(self, private: PrivateImages, public: Images | None) -> Sampler:
         (gradients,) = private.ledger.calibrate(*self.plan(private.spec))
         network = self.untrained(private.spec)
-        central = replace(self.central(), noise_multiplier=1.0)
+        central = replace(self.central(private.spec), noise_multiplier=1.0)
         self.train_privately(private, gradients, network, what="mutant")
         with pytest.MonkeyPatch.context() as patch:
             beside_the_ledger(patch, private)

@@ -54,7 +54,7 @@ class DPFETA(CentralDiffusion, Synthesizer):
         )
 
     def plan(self, spec: Spec) -> Sequence[GaussianSum]:
-        return [self.central(), self.gradients(share=1 - self.central_share)]
+        return [self.central(spec), self.gradients(share=1 - self.central_share)]
 
     def fit(self, private: PrivateImages, public: Images | None) -> Sampler:
         spec = private.spec

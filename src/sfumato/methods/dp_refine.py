@@ -43,7 +43,9 @@ class DPRefine(PretrainedDiffusion, Synthesizer):
     components: int = 12  # of the mixture of each class
     component_rounds: int = 4  # of Lloyd's algorithm
     painted: int = 12_000  # images to learn from without noise
-    level: float = 1.0  # of the noise from which painted images are made anew; 0: they stay as they are
+    # Of the noise from which painted images are made anew, down to `lowest` or, if that is less, to a tenth of it;
+    # 0: they stay as they are.
+    level: float = 1.0
     details: int = 0  # how often procedural detail is painted onto an image that is made anew
 
     def __post_init__(self) -> None:
@@ -85,7 +87,7 @@ class DPRefine(PretrainedDiffusion, Synthesizer):
         *mixtures, gradients = private.ledger.calibrate(*self.plan(spec))
         sampler = self._mixtures.fit(private, mixtures, choose_code(private, mixtures))
         network = self.untrained(spec)
-        self.pretrain(network, self._painted(sampler, spec), spec, keep=bool(gradients.noise_multiplier))
+        self.pretrain(network, self._painted(sampler, spec), spec)
         self.train_privately(private, gradients, network, what="dp-refine")
         return self.sampled_by(network, spec, Painted(painter(sampler, details=self.details), self.level))
 

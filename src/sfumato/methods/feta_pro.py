@@ -125,7 +125,7 @@ class FETAPro(CentralDiffusion, Synthesizer):
 
     def plan(self, spec: Spec) -> Sequence[GaussianSum]:
         embedding = GaussianSum(share=self.embedding_share, purpose=PURPOSE)
-        return [self.central(), embedding, self.gradients(share=self._gradients_share)]
+        return [self.central(spec), embedding, self.gradients(share=self._gradients_share)]
 
     def seconds(self, spec: Spec) -> float:
         features = spec.pixels * self.frequencies  # multiplications for the features of one image
@@ -142,7 +142,7 @@ class FETAPro(CentralDiffusion, Synthesizer):
         images = self._generated(private, embedding)
         second = replace(self, steps=self.generated_steps)
         # the second training goes on with the network of the first, and so with the deviations that it was trained with
-        second.pretrain(network, images, spec, keep=bool(embedding.noise_multiplier), deviations="kept")
+        second.pretrain(network, images, spec, deviations="kept")
         self.train_privately(private, gradients, network, what="feta-pro")
         return self.sampled_by(network, spec)
 

@@ -75,6 +75,6 @@ class PrivImage(PublicStart, Synthesizer):
         counts = private.open(votes).per_class(groups.votes(each), l2_bound=math.sqrt(each))  # (classes, groups)
         chosen = images_of_groups(shown, groups, chosen_groups(counts, each), spec.classes)
         network = self.untrained(spec)
-        self.pretrain(network, chosen, spec, keep=bool(votes.noise_multiplier))
+        self.pretrain(network, chosen, spec)  # which images these are was answered, so nothing is kept
         self.train_privately(private, gradients, network, what="privimage")
         return self.sampled_by(network, spec)

@@ -15,6 +15,15 @@ from torch.nn.functional import interpolate, silu
 GROUPS = 8  # of group norm; every width is a multiple of it
 
 
+def normed_width(width: int, shape: tuple[int, int, int]) -> int:
+    """The next width that group norm can take on such a grid (c, a, b).
+
+    At one place a group has to have two channels, because a single value has no deviation.
+    """
+    least = 2 * GROUPS if shape[1] * shape[2] == 1 else GROUPS
+    return max(least, -(-width // GROUPS) * GROUPS)
+
+
 def embedded_time(times: Tensor, width: int, fastest: float = 1000.0) -> Tensor:
     """Sines and cosines of times in [0, 1] at `width` / 2 frequencies, in half turns: (n, width)."""
     frequencies = torch.exp(torch.linspace(0, math.log(fastest), width // 2, device=times.device))

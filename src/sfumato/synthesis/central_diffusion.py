@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from sfumato.errors import expect_within
+from sfumato.errors import UsageError, expect_within
 from sfumato.privacy import Budget, GaussianSum, PrivateImages
 from sfumato.synthesis.central_images import CentralQuestion
 from sfumato.synthesis.edm import ClassDenoiser
@@ -59,8 +59,8 @@ class CentralDiffusion(PretrainedDiffusion):
             "central_halves": False,
         }
 
-    @staticmethod
-    def for_means(spec: Spec, budget: Budget) -> dict[str, Any]:
+    @classmethod
+    def for_means(cls, spec: Spec, budget: Budget) -> dict[str, Any]:
         """A share by the signal-to-noise ratio of a class, which grows as epsilon times its number of records; and
         steps by the size of the task.
 
@@ -70,16 +70,26 @@ class CentralDiffusion(PretrainedDiffusion):
         signal = min(budget.epsilon, 100.0) * spec.count / len(spec.classes)
         share = min(0.4, max(0.02, 0.05 * math.sqrt(6_000 / max(signal, 1e-9))))
         few = small_task(spec)
+        images = cls(central_halves=signal >= LEAST_SIGNAL).central_images(spec)
         return {
             "central_share": round(share, 3),
             "central_halves": signal >= LEAST_SIGNAL,
             "steps": round(max(LEAST_STEPS, 1_500 * few)),
-            "varied": round(max(500.0, min(8_000 * few, MOST_VALUES / spec.pixels))),
+            "varied": round(max(500.0, images, min(8_000 * few, MOST_VALUES / spec.pixels))),
         }
 
-    def central(self) -> GaussianSum:
-        """The question of the central images."""
+    def central(self, spec: Spec) -> GaussianSum:
+        """The question of the central images; refused if some of them would be paid for and never be looked at."""
+        images = self.central_images(spec)
+        if self.varied < images:
+            raise UsageError(
+                f"Expected at least one version of each of the {images} central images, got varied {self.varied}.",
+                fix=f"set varied to {images} or more, or ask fewer central_rounds",
+            )
         return self._central_question.mechanism(share=self.central_share)
+
+    def central_images(self, spec: Spec) -> int:
+        return self._central_question.images(spec)
 
     def pretrain_on_central_images(
         self, private: PrivateImages, mechanism: GaussianSum, network: ClassDenoiser
@@ -90,8 +100,7 @@ class CentralDiffusion(PretrainedDiffusion):
         """
         images = self._central_question.ask(private.open(mechanism))
         versions = varied(images, self.varied, strength=self.variation, seed=self.seed)
-        keep = bool(mechanism.noise_multiplier)
-        self.pretrain(network, versions, private.spec, keep=keep, deviations="no smaller")
+        self.pretrain(network, versions, private.spec, deviations="no smaller")
 
     def seconds(self, spec: Spec) -> float:
         asking = self.central_rounds * self.central_sampling * spec.count

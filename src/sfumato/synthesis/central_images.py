@@ -44,6 +44,10 @@ class CentralQuestion:
     def mechanism(self, *, share: float) -> GaussianSum:
         return GaussianSum(rounds=self.rounds, sampling=self.sampling, share=share, purpose=PURPOSE)
 
+    def images(self, spec: Spec) -> int:
+        """How many central images there are, if no round is lost."""
+        return len(spec.classes) * (self.rounds + (self.rounds - 1 if self.halves else 0))
+
     def ask(self, query: Query) -> Images:
         """All central images, of the size of the private ones."""
         code = _SmallCode(query.spec)

@@ -14,9 +14,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from sfumato.errors import expect_one_of, expect_within
+from sfumato.errors import UsageError, expect_one_of, expect_within
 
 SOLVERS = ("dpm", "heun", "ddim")
+SPAN = 10  # times the lowest level is the one that it begins with, at least
 SHARPNESS = 7.0  # EDM's rho: how much closer the levels are at the low end
 
 Denoise = Callable[[Tensor, Tensor], Tensor]  # noisy latents (n, ...) and their one noise level () to an estimate
@@ -39,11 +40,19 @@ class Sampling:
         most = 1e6
         expect_within(self, steps=(1, 100_000), churn=(0, most), churn_least=(0, most), churn_most=(0, most))
         expect_within(self, highest=(1e-3, most), lowest=(1e-6, 1))
+        if self.lowest > self.highest / SPAN:
+            raise UsageError(
+                f"Expected lowest of at most a tenth of highest, got {self.lowest:g} and {self.highest:g}.",
+                fix="make lowest smaller",
+            )
 
     def levels(self, start: float | None = None) -> Tensor:
-        """From the start, or the highest, down to the lowest and zero. EDM, equation 5."""
+        """From the start, or the highest, down to the lowest and zero. EDM, equation 5.
+
+        From a start that is near the lowest level, or below it, it goes down to a tenth of the start instead.
+        """
         begin = start or self.highest
-        first, last = (level ** (1 / SHARPNESS) for level in (begin, min(self.lowest, begin / 10)))
+        first, last = (level ** (1 / SHARPNESS) for level in (begin, min(self.lowest, begin / SPAN)))
         along = torch.linspace(0, 1, self.steps, dtype=torch.float64)
         levels = (first + along * (last - first)) ** SHARPNESS
         return torch.cat([levels, torch.zeros(1, dtype=torch.float64)])

@@ -9,10 +9,10 @@ from typing import Any
 from sfumato.errors import expect_one_of, expect_within
 from sfumato.networks.autoencoder import Autoencoder
 from sfumato.networks.latents import Latents
-from sfumato.networks.unet_blocks import GROUPS
-from sfumato.synthesis.pretraining import in_cache
+from sfumato.networks.unet_blocks import normed_width
+from sfumato.synthesis.pretraining import pretrain_autoencoder
 from sfumato.synthesis.public_start import PublicStart
-from sfumato.training.autoencoder import AutoencoderTraining, train_autoencoder
+from sfumato.training.autoencoder import AutoencoderTraining
 from sfumato.values import Images, Spec
 
 LATENTS = ("autoencoder", "blocks")
@@ -65,9 +65,9 @@ class LatentDiffusion(PublicStart):
         if self.latent == "blocks":
             return grid
         halvings = max(1, round(math.log2(grid.side)))
-        width = -(-self.code_width // GROUPS) * GROUPS
+        width = normed_width(self.code_width, grid.shape)
         code = self.code or spec.channels * 4 ** (halvings - 1)
         network = Autoencoder(spec.shape, code=code, halvings=halvings, width=width, seed=self.seed)
         settings = AutoencoderTraining(self.steps, self.batch, self.plain_rate, self.seed)
-        train_autoencoder(network, public, settings, checkpoints=in_cache())
+        pretrain_autoencoder(network, public, settings)
         return network

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from sfumato.errors import expect_within
 from sfumato.networks.latents import Latents
 from sfumato.synthesis.edm import ClassDenoiser
-from sfumato.synthesis.pretraining import Deviations, Pretraining, in_cache, pretrain
+from sfumato.synthesis.pretraining import Deviations, Pretraining, pretrain
 from sfumato.synthesis.private_diffusion import TRAINED, PrivateDiffusion
 from sfumato.values import Images, Spec
 
@@ -38,11 +38,11 @@ class PretrainedDiffusion(PrivateDiffusion):
         images: Images,
         spec: Spec,
         *,
-        keep: bool = True,
+        images_are_public: bool = False,
         deviations: Deviations = "measured",
         latents: Latents | None = None,
     ) -> None:
-        """Train the network in place; `keep` a checkpoint in the cache unless the images came without noise."""
+        """Train the network in place; it is kept in the user's cache only if `images_are_public` (see `pretrain`)."""
         settings = Pretraining(
             self.noise_levels(),
             self.steps,
@@ -54,4 +54,4 @@ class PretrainedDiffusion(PrivateDiffusion):
             seed=self.seed,
             deviations=deviations,
         )
-        pretrain(network, images, latents or self.grid(spec), settings, checkpoints=in_cache(private=keep))
+        pretrain(network, images, latents or self.grid(spec), settings, images_are_public=images_are_public)

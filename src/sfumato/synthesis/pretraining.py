@@ -1,6 +1,8 @@
 """Training of a denoiser without noise, on images that anyone may see: public ones, or made from noisy answers.
 
-It never sees private data, so it costs no privacy. A killed training goes on, and a finished one is not done again.
+It never sees private data, so it costs no privacy. On images of `--public` alone, a killed training goes on and a
+finished one is not done again: its state is kept in the user's cache. What was learnt from answers is kept nowhere
+outside lab and ledger: a killed run replays its answers and trains anew.
 """
 
 from __future__ import annotations
@@ -14,9 +16,11 @@ import torch
 from torch import Tensor
 
 from sfumato.cache import CachedTrainings
+from sfumato.networks.autoencoder import Autoencoder
 from sfumato.networks.latents import Latents
 from sfumato.progress import track
 from sfumato.synthesis.edm import LEAST_DEVIATION, ClassDenoiser, NoiseLevels, denoising_errors
+from sfumato.training.autoencoder import AutoencoderTraining, train_autoencoder
 from sfumato.training.saved_state import SavedState, training_name
 from sfumato.training.student import update_average
 from sfumato.values import Checkpoints, Images
@@ -33,7 +37,7 @@ Deviations = Literal["measured", "no smaller", "kept"]
 
 @dataclass(frozen=True)
 class Pretraining:
-    """The settings of a training on public images."""
+    """The settings of a training without noise."""
 
     levels: NoiseLevels
     steps: int
@@ -57,12 +61,15 @@ def pretrain(
     grid: Latents,
     settings: Pretraining,
     *,
-    checkpoints: Checkpoints | None,
+    images_are_public: bool = False,
 ) -> None:
     """Train the network in place; its weights become averages. A label that it does not know counts as none.
 
-    The means and deviations of coefficients are taken from the images, too, unless they are kept.
+    The means and deviations of coefficients are taken from the images, too, unless they are kept. The training is kept
+    in the user's cache only if `images_are_public`: all of them, and which they are, came through `--public` and depend
+    on no answer.
     """
+    checkpoints = _in_cache() if images_are_public else None
     if settings.deviations != "kept":
         some = torch.randperm(len(images), generator=torch.Generator().manual_seed(settings.seed))[:MEASURED]
         least = network.deviation if settings.deviations == "no smaller" else LEAST_DEVIATION
@@ -72,11 +79,10 @@ def pretrain(
     draw = torch.Generator().manual_seed(settings.seed)
     saved = SavedState({"network": network, "average": average}, {"optimizer": optimizer}, draw)
     name = training_name(f"{grid.identity} {settings}", images, network)
-    kept = checkpoints.restore(name) if checkpoints else None
-    done = saved.restore(kept) if kept else 0
+    done = saved.resume(checkpoints, name)
     known = (images.labels >= 0) & (images.labels < network.classes)
     labels = torch.where(known, images.labels, network.no_label)
-    what = "training the diffusion model on public images"
+    what = "training the diffusion model without noise"
     for step in track(range(done, settings.steps), what=what, total=settings.steps - done):
         optimizer.param_groups[0]["lr"] = settings.rate_at(step)
         optimizer.zero_grad()
@@ -89,9 +95,14 @@ def pretrain(
     network.load_state_dict(average.state_dict())
 
 
-def in_cache(*, private: bool = True) -> Checkpoints | None:
-    """Where trainings are kept; nowhere if their images came from answers without noise, which are as the records."""
-    return CachedTrainings() if private else None
+def pretrain_autoencoder(network: Autoencoder, public: Images, settings: AutoencoderTraining) -> None:
+    """Train the network in place, on images that came through `--public`; this is kept in the user's cache."""
+    train_autoencoder(network, public, settings, checkpoints=_in_cache())
+
+
+def _in_cache() -> Checkpoints:
+    """Where trainings on public images are kept; hidden, so that nothing else is kept there."""
+    return CachedTrainings()
 
 
 def _loss(

@@ -13,10 +13,10 @@ from typing import Any, ClassVar, Self
 import torch
 from torch import Tensor
 
-from sfumato.errors import expect_one_of, expect_within
+from sfumato.errors import UsageError, expect_one_of, expect_within
 from sfumato.networks.latent_grid import LatentGrid
 from sfumato.networks.latents import Latents
-from sfumato.networks.unet_blocks import GROUPS
+from sfumato.networks.unet_blocks import normed_width
 from sfumato.networks.unet_parts import PARTS, train_only
 from sfumato.privacy import Budget, Descent, GaussianSum, PrivateImages, descend
 from sfumato.synthesis.diffusion_sampler import DiffusionSampler, Painted
@@ -59,7 +59,7 @@ class PrivateDiffusion:
     sampler_steps: int = 15
     guidance: float = 0.0  # 0: by the label alone; w: as much further away from the estimate without a label
     churn: float = 0.0  # noise that the sampler heun adds on the way
-    highest: float = 40.0  # noise levels between which it samples
+    highest: float = 40.0  # noise levels between which it samples; the lowest is at most a tenth of it
     lowest: float = 0.02
     seed: int = 0
 
@@ -88,6 +88,12 @@ class PrivateDiffusion:
             lowest=(1e-6, 0.9),
             seed=(0, 2**31 - 2),
         )
+        self._sampling()  # which refuses what it cannot do, before anything is asked
+        if self.guidance and not self.unlabelled:
+            raise UsageError(
+                f"Expected unlabelled above 0 with guidance {self.guidance:g}, which needs estimates without a label.",
+                fix="set unlabelled to 0.1, say, or guidance to 0",
+            )
 
     @classmethod
     def for_task(cls, spec: Spec, budget: Budget) -> Self:
@@ -121,7 +127,11 @@ class PrivateDiffusion:
 
     @classmethod
     def for_rounds(cls, spec: Spec, *, seconds: float = MOST_SECONDS) -> dict[str, Any]:
-        """So many rounds of about 1,200 records as take this time; small images need a smaller network."""
+        """As many rounds as take this time, within bounds; small images need a smaller network.
+
+        A round is of about 1,200 records; of half of the records where there are fewer than 2,400, and of 2 % of them
+        where there are more than 60,000.
+        """
         width = 8 if spec.pixels <= 256 else 16
         sampling = min(0.5, max(0.02, 1_200 / max(spec.count, 1)))
         one = cls(width=width, rounds=1, sampling=sampling).training_seconds(spec)
@@ -158,14 +168,18 @@ class PrivateDiffusion:
 
     def untrained(self, spec: Spec, latents: Latents | None = None) -> ClassDenoiser:
         """The network with random weights, for the usual latents or for others."""
+        latents = latents or self.grid(spec)
         return ClassDenoiser(
-            (latents or self.grid(spec)).usual_deviations(),
+            latents.usual_deviations(),
             len(spec.classes),
-            width=-(-self.width // GROUPS) * GROUPS,
+            width=normed_width(self.width, latents.shape),
             levels=self.levels,
             blocks=self.blocks,
             seed=self.seed,
         )
+
+    def _sampling(self) -> Sampling:
+        return Sampling(self.sampler, self.sampler_steps, self.churn, highest=self.highest, lowest=self.lowest)
 
     def noise_levels(self) -> NoiseLevels:
         return NoiseLevels(self.noise_mean, self.noise_spread)
@@ -233,12 +247,11 @@ class PrivateDiffusion:
         latents: Latents | None = None,
     ) -> DiffusionSampler:
         """The sampler: images from noise, or painted ones that are noised and finished."""
-        sampling = Sampling(self.sampler, self.sampler_steps, self.churn, highest=self.highest, lowest=self.lowest)
         return DiffusionSampler(
             network,
             latents or self.grid(spec),
             spec.classes,
-            sampling,
+            self._sampling(),
             guidance=self.guidance,
             seed=self.seed + 1,
             painted=painted,

@@ -57,6 +57,6 @@ class PublicStart(PretrainedDiffusion):
         network = self.untrained(replace(spec, classes=public.classes) if labelled else spec, latents)
         if not labelled:
             public = Images(public.pixels, torch.full_like(public.labels, network.no_label), public.classes)
-        self.pretrain(network, public, spec, latents=latents)
+        self.pretrain(network, public, spec, images_are_public=True, latents=latents)
         network.keep_labels(classes)
         return network

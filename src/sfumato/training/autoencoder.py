@@ -36,8 +36,7 @@ def train_autoencoder(
     draw = torch.Generator().manual_seed(settings.seed)
     name = training_name(f"{network.shape} {settings}", images, network)
     saved = SavedState({"network": network}, {"optimizer": optimizer}, draw)
-    kept = checkpoints.restore(name) if checkpoints else None
-    done = saved.restore(kept) if kept else 0
+    done = saved.resume(checkpoints, name)
     what = "training the autoencoder on public images"
     for step in track(range(done, settings.steps), what=what, total=settings.steps - done):
         optimizer.param_groups[0]["lr"] = settings.rate * 0.5 * (1 + math.cos(math.pi * step / settings.steps))
